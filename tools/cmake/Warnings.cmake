@@ -1,0 +1,10 @@
+# Compile options of batchmill's own targets. Third-party headers are SYSTEM, so they are exempt.
+add_library(batchmill_options INTERFACE)
+target_compile_options(batchmill_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+  -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+
+if(BATCHMILL_SANITIZE)
+  target_compile_options(batchmill_options INTERFACE -fsanitize=${BATCHMILL_SANITIZE}
+    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(batchmill_options INTERFACE -fsanitize=${BATCHMILL_SANITIZE})
+endif()
