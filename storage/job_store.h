@@ -1,0 +1,145 @@
+// The store: jobs, lines, plan, results and ledger in one RocksDB database. It owns every rule that
+// must hold across a crash. Thread-safe; calls block (reads: microseconds to milliseconds; durable
+// writes: one log sync, shared by concurrent callers). Throws StorageError on failure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "storage/options.h"
+#include "storage/plan.h"
+#include "storage/records.h"
+
+namespace batchmill {
+
+class StorageError : public std::runtime_error {
+ public:
+  enum class Kind { kLocked, kDamaged, kFull, kNewerSchema, kMissing, kIo };
+  StorageError(Kind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Kind kind() const { return kind_; }
+
+ private:
+  Kind kind_;
+};
+
+enum class ResultOrder : std::uint8_t { kInput, kCompleted };
+
+class JobStore {
+ public:
+  enum class Mode { kReadWrite, kReadOnly };
+
+  // Opens (kReadWrite: creates) the database in `directory`; the caller holds the data directory's
+  // lock. Recovers: lines stored after the watermark are simply prepared again.
+  static std::unique_ptr<JobStore> open(const std::string& directory, const StorageOptions& options,
+                                        Mode mode);
+  virtual ~JobStore() = default;
+
+  // --- Jobs. `now_s`: unix seconds; stored times never go back.
+  struct Opened {
+    Job job;
+    bool existed = false;  // the idempotency key was known
+    bool conflict = false;  // … with other content (only `job` of the first is valid)
+  };
+  virtual Opened open_job(const JobRequest& request, std::int64_t now_ms) = 0;  // durable
+  virtual std::optional<Job> job(const JobId& id) const = 0;
+  // Newest first; `after`: strictly older than it; `status`: only these ("" = all).
+  virtual std::vector<Job> list(const std::optional<JobId>& after, std::size_t limit,
+                                const std::string& status) const = 0;
+  virtual std::vector<JobId> unfinished_jobs() const = 0;  // oldest first
+
+  // --- Intake. Lines are numbered without gaps from total_lines + 1; `upload_offset_bytes` is the
+  // content offset behind the last of them. Durable when it returns; repeated lines are skipped.
+  virtual void append_lines(const JobId& id, std::span<const StoredLine> lines,
+                            std::uint64_t upload_offset_bytes, std::int64_t now_us) = 0;
+  // Ends the upload. An empty job (no line that is not blank) is removed: returns false.
+  virtual bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) = 0;
+  // The upload broke for good: the lines so far run, the job then ends `failed` with `code`.
+  virtual void truncate(const JobId& id, const std::string& code, const std::string& message,
+                        std::int64_t now_s) = 0;
+
+  // --- Preparation.
+  virtual std::vector<StoredLine> read_lines(const JobId& id, std::uint64_t first_line,
+                                             std::size_t max_lines,
+                                             std::size_t max_bytes) const = 0;
+  struct Prepared {
+    std::uint64_t first_line = 0;  // must be prepared_through + 1
+    std::uint64_t last_line = 0;  // the new watermark
+    std::vector<PlanEntry> entries;
+    std::vector<LineResult> failures;
+    // custom_id → line for every line that could be read, in order. The store looks for earlier
+    // owners; lines that are no owner must be turned into duplicate_custom_id failures first.
+    std::vector<std::pair<std::string, std::uint64_t>> custom_ids;
+    std::vector<std::string> warnings;
+  };
+  // The line that owns each of `custom_ids` in the job so far, or 0.
+  virtual std::vector<std::uint64_t> find_owners(const JobId& id,
+                                                 std::span<const std::string> custom_ids) const = 0;
+  // One atomic write. Ignored (false) when the job has ended or the watermark is already past.
+  virtual bool commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) = 0;
+  virtual void set_strict_checked(const JobId& id) = 0;
+  virtual void fail_job(const JobId& id, const std::string& code,
+                        std::vector<JobState::JobError> errors, std::int64_t now_s) = 0;
+  // Once all lines are prepared: computes prefix_trie_tokens by one ordered scan and stores it.
+  virtual void measure_prefixes(const JobId& id) = 0;
+
+  // --- Plan (see plan.h) and attempts.
+  virtual PlanPage read_plan(const PlanRange& range, std::size_t max_entries) const = 0;
+  // Full entry of a line, absent when it has none any more.
+  virtual std::optional<PlanEntry> plan_entry(const PlanKey& key) const = 0;
+  virtual std::vector<PlanLevel> plan_levels() const = 0;
+  // Adds 1 to the line's attempts (not synced) and returns the new count.
+  virtual std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) = 0;
+  virtual std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const = 0;
+  virtual void clear_attempts(std::span<const LineKey> lines) = 0;  // a clean stop put them back
+
+  // --- Results. One atomic, durable write for the whole group; a line that already has a result,
+  // or whose job has ended, is left out. Returns which were written.
+  virtual std::vector<bool> commit_results(std::span<const LineResult> results,
+                                           std::span<const PlanKey> plan_keys,
+                                           std::int64_t now_s) = 0;
+  // Jobs that have all their results now end (completed, failed); returns those that did.
+  virtual std::vector<JobId> end_finished_jobs(std::int64_t now_s) = 0;
+  virtual void set_paused(const JobId& id, bool paused) = 0;
+  // The durable record that ends a job at once: lines without a result read as `code`
+  // (batch_cancelled, batch_expired). False when it had ended already.
+  virtual bool end_job(const JobId& id, const std::string& code, std::int64_t now_s) = 0;
+  // Removes up to `max_entries` plan entries of ended jobs; false when none are left.
+  virtual bool drain_plan(std::size_t max_entries) = 0;
+
+  // --- Reading results.
+  struct ResultPage {
+    std::vector<LineResult> results;
+    std::uint64_t next = 0;  // pass as `from` to go on
+    bool at_end = false;  // nothing behind `next` now (more may come while the job runs)
+  };
+  // `from`: 0 at first. Order kInput is by line, kCompleted by the order of finishing. For an ended
+  // job, lines without a result come out as failures with the job's end code.
+  virtual ResultPage read_results(const JobId& id, ResultOrder order, std::uint64_t from,
+                                  std::size_t max_results, std::size_t max_bytes) const = 0;
+  virtual std::optional<LineResult> result(const LineKey& key) const = 0;
+  virtual std::uint64_t find_line(const JobId& id,
+                                  const std::string& custom_id) const = 0;  // 0: none
+  virtual std::optional<StoredLine> line(const LineKey& key) const = 0;
+
+  // --- Ledger. Rows of one job, or of all jobs without `id`.
+  virtual void read_ledger(const std::optional<JobId>& id, LedgerBy by,
+                           const std::function<void(const LedgerRow&)>& row) const = 0;
+
+  // --- Care.
+  virtual void flush() = 0;
+  // Recomputes plan watermark, ids, done order, counters and ledger from lines and results.
+  virtual void rebuild() = 0;
+  struct CheckReport {
+    std::vector<std::string> problems;
+    std::uint64_t jobs = 0, lines = 0, results = 0, plan_entries = 0;
+  };
+  virtual CheckReport check() const = 0;
+};
+
+}  // namespace batchmill
