@@ -1,0 +1,39 @@
+// Cuts a byte stream into lines. Only LF ends a line; a CR before it and a byte order mark at a
+// line's start are dropped; a line over the limit is cut and flagged, in bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace batchmill {
+
+struct InputLine {
+  std::uint64_t line = 0;  // 1-based number in the file, blank lines counted
+  std::string bytes;  // without line end and byte order mark
+  bool too_long = false;  // bytes hold the first 4 KiB only
+  std::uint64_t end_offset_bytes = 0;  // content offset behind its LF
+};
+
+class LineSplitter {
+ public:
+  // `next_line`, `offset_bytes`: where the stream goes on (1 and 0 for a new one).
+  LineSplitter(std::uint64_t max_line_bytes, std::uint64_t next_line, std::uint64_t offset_bytes);
+
+  // Takes the next bytes, appends the lines they complete.
+  void feed(std::string_view bytes, std::vector<InputLine>* lines);
+  // The stream has ended: appends the last line if it had no LF.
+  void finish(std::vector<InputLine>* lines);
+
+  std::uint64_t offset_bytes() const { return offset_bytes_; }  // of all bytes fed
+
+ private:
+  std::uint64_t max_line_bytes_;
+  std::uint64_t next_line_;
+  std::uint64_t offset_bytes_;
+  std::string partial_;
+  bool skipping_ = false;
+};
+
+}  // namespace batchmill

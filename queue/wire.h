@@ -1,0 +1,33 @@
+// Messages between batchmill's programs: one JSON header frame and, for some, one payload frame.
+// queue/README.md describes the protocol for people who write their own client.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace batchmill {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int kProtocolVersion = 1;
+
+// `header["op"]` says what it is; `header["id"]`, if present, is echoed in the answer.
+struct WireMessage {
+  Json header;
+  std::string payload;
+  bool has_payload = false;
+};
+
+// Frames as they travel. The header is at most kMaxHeaderBytes of UTF-8 JSON, an object.
+inline constexpr std::size_t kMaxHeaderBytes = 1 << 20;
+
+std::string encode_header(const Json& header);
+// Absent when the bytes are no such header; `why` then says what is wrong.
+std::optional<Json> decode_header(std::string_view bytes, std::string* why);
+
+// The answer that reports a failure: {"op":"error","id":…,"code":…,"message":…}.
+Json error_header(const Json& request_header, std::string_view code, std::string_view message);
+
+}  // namespace batchmill
