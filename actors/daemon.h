@@ -1,0 +1,68 @@
+// The whole system in one process: store, queue, actors, devices. batchmilld runs one in the
+// foreground; `batchmill run` embeds one.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/model_runner.h"
+#include "engine/options.h"
+#include "queue/options.h"
+#include "storage/options.h"
+#include "storage/records.h"
+
+namespace batchmill {
+
+// A model that lines may name.
+struct ServedModel {
+  std::string name;  // what `model` in the ledger says
+  std::vector<std::string> aliases;  // further names; "*": any name
+  std::shared_ptr<const Model> model;
+  std::int32_t max_context_tokens = 0;  // 0: the model's own
+  Price price;
+};
+
+// Makes the device that runs a model; called once per model, before any line is taken.
+struct Device {
+  std::string name;  // "cpu:0"
+  std::unique_ptr<ModelRunner> runner;
+};
+using DeviceFactory = std::function<Device(const ServedModel&)>;
+
+struct DaemonOptions {
+  std::string data_directory;
+  StorageOptions storage;
+  QueueOptions queue;  // endpoints besides the control socket
+  EngineOptions engine;
+  std::int32_t default_max_tokens = 1024;  // chat lines that give none
+  std::int32_t max_choices = 128;
+  std::int32_t preparer_threads = 2;
+  std::int32_t scheduler_threads = 0;  // CAF's; 0: what the machine has, at least 4
+};
+
+class Daemon {
+ public:
+  // Locks the data directory, opens the store, makes the devices, binds, starts. Throws
+  // StorageError, std::runtime_error. models.front() is `default`.
+  Daemon(DaemonOptions options, std::vector<ServedModel> models, DeviceFactory device_factory);
+  ~Daemon();  // as stop(0)
+
+  // Stops admitting, lets running lines finish for at most `drain_timeout`, keeps what is finished,
+  // puts the rest back.
+  void stop(std::chrono::milliseconds drain_timeout);
+
+  // Prices for lines that finish from now on, by model name.
+  void set_prices(const std::vector<ServedModel>& models);
+
+  const std::string& control_endpoint() const;  // ipc://DATA/control.sock
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace batchmill

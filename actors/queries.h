@@ -1,0 +1,47 @@
+// Answers what users ask about jobs, from the store alone: the running daemon and a tool that reads
+// a store nobody holds give the same answers. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "queue/wire.h"
+#include "storage/job_store.h"
+
+namespace batchmill {
+
+// What only a running daemon knows about a job.
+struct LiveJob {
+  std::uint64_t lines_running = 0;
+  double tokens_per_second = 0.0;  // prompt + completion tokens of the last 30 s
+  double lines_per_second = 0.0;
+};
+using LiveJobs = std::function<LiveJob(const JobId&)>;
+
+class Queries {
+ public:
+  // `live` may be empty: no daemon runs.
+  Queries(const JobStore* store, LiveJobs live);
+
+  // Answers one {"op":"request","what":…} header with its response header and payload:
+  //   status   {job}                      → {batch: batch object}
+  //   list     {status?, after?, limit?}  → {batches: [batch object, …]}
+  //   results  {job, from?, order?: "input"|"completed", custom_id?, side?:
+  //   "output"|"errors"|"all",
+  //             max_bytes?, failed_input?: true}
+  //            → {next, at_end, ended, outputs, errors} + payload: whole JSON lines
+  //   costs    {job?, by?: "job"|"line"|"model"|"day", from?}
+  //            → {next, at_end} + payload: whole JSON lines, one ledger object each
+  //   explain  {job, custom_id}           → {line: {…}}
+  // Failures are {"op":"error","code":…,"message":…}: no_such_job, no_such_line, invalid_request.
+  WireMessage answer(const Json& request) const;
+
+  Json batch_object(const Job& job) const;
+
+ private:
+  const JobStore* store_;
+  LiveJobs live_;
+};
+
+}  // namespace batchmill
