@@ -1,0 +1,74 @@
+#include "engine/vocabulary_index.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace batchmill {
+
+VocabularyIndex::VocabularyIndex(const Vocabulary* vocabulary) : vocabulary_(vocabulary) {
+  const std::vector<std::string>& tokens = vocabulary->tokens;
+  if (tokens.empty()) throw std::runtime_error("vocabulary: it has no tokens");
+  if (tokens.size() > kMaxTokens) {
+    throw std::runtime_error("vocabulary: " + std::to_string(tokens.size()) +
+                             " tokens are more than the " + std::to_string(kMaxTokens) +
+                             " that are supported");
+  }
+  check_kinds();
+  check_ids();
+  ids_.reserve(tokens.size());
+  for (TokenId id = 0; id < size(); ++id) {
+    if (tokens[id].empty()) continue;  // stands for no text and is never looked up
+    const auto [other, is_new] = ids_.try_emplace(tokens[id], id);
+    if (!is_new) {
+      throw std::runtime_error("vocabulary: tokens " + std::to_string(other->second) + " and " +
+                               std::to_string(id) + " are both \"" + tokens[id] + "\"");
+    }
+  }
+}
+
+void VocabularyIndex::check_kinds() const {
+  const std::vector<TokenKind>& kinds = vocabulary_->kinds;
+  if (kinds.empty()) return;
+  if (kinds.size() != vocabulary_->tokens.size()) {
+    throw std::runtime_error("vocabulary: " + std::to_string(kinds.size()) + " token kinds for " +
+                             std::to_string(vocabulary_->tokens.size()) + " tokens");
+  }
+  for (std::size_t id = 0; id < kinds.size(); ++id) {
+    if (kinds[id] < TokenKind::kNormal || kinds[id] > TokenKind::kByte) {
+      throw std::runtime_error("vocabulary: token " + std::to_string(id) + " is of kind " +
+                               std::to_string(static_cast<int>(kinds[id])) +
+                               ", which is not one of 1 to 6");
+    }
+  }
+}
+
+void VocabularyIndex::check_ids() const {
+  const std::pair<const char*, TokenId> named[] = {{"bos", vocabulary_->bos_token},
+                                                   {"eos", vocabulary_->eos_token},
+                                                   {"unknown", vocabulary_->unknown_token},
+                                                   {"padding", vocabulary_->padding_token}};
+  for (const auto& [name, id] : named) {
+    if (id != kNoToken && !contains(id)) {
+      throw std::runtime_error(std::string("vocabulary: the ") + name + " token is " +
+                               std::to_string(id) + ", but there are only " +
+                               std::to_string(size()) + " tokens");
+    }
+  }
+}
+
+TokenId VocabularyIndex::find(std::string_view spelling) const {
+  const auto found = ids_.find(spelling);
+  return found == ids_.end() ? kNoToken : found->second;
+}
+
+TokenKind VocabularyIndex::kind(TokenId id) const {
+  if (vocabulary_->kinds.empty()) return TokenKind::kNormal;
+  const TokenKind kind = vocabulary_->kinds[id];
+  if (kind == TokenKind::kUserDefined && spelling(id) == "[PAD" + std::to_string(id) + "]") {
+    return TokenKind::kUnused;
+  }
+  return kind;
+}
+
+}  // namespace batchmill
