@@ -1,0 +1,198 @@
+#include "actors/line_preparer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "actors/line_work.h"
+#include "actors/output_line.h"
+#include "actors/prompt_builder.h"
+
+namespace batchmill {
+namespace {
+
+constexpr std::int32_t kDefaultCompletionTokens = 16;  // OpenAI's for /v1/completions
+
+[[noreturn]] void refuse(const char* code, std::string message) {
+  throw LineRefused({code, std::move(message)});
+}
+
+TokenId checked_token(const ModelCatalog::Entry& model, std::int64_t id, const char* field) {
+  const std::int32_t vocab_size = model.served.model->config().vocab_size;
+  if (id < 0 || id >= vocab_size) {
+    refuse("invalid_value", fmt::format("{}: token id {} is outside the vocabulary (0 … {})", field,
+                                        id, vocab_size - 1));
+  }
+  return static_cast<TokenId>(id);
+}
+
+// A line without a seed of its own draws from (job, line): splitmix64 over the key.
+std::uint64_t line_seed(const LineKey& key) {
+  std::uint64_t hash = key.line;
+  for (const std::uint8_t byte : key.job.bytes) {
+    hash = (hash ^ byte) + 0x9E3779B97F4A7C15u;
+    hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9u;
+    hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBu;
+    hash ^= hash >> 31;
+  }
+  return hash;
+}
+
+// The line's max_tokens, lowered to what the context leaves behind the longest prompt.
+std::int32_t resolve_max_tokens(const BatchLine& line, const ModelCatalog::Entry& model,
+                                std::size_t longest_prompt, std::int32_t default_max_tokens) {
+  const auto prompt = static_cast<std::int64_t>(longest_prompt);
+  const bool prompt_only = line.body.max_tokens == 0;  // echo: the prompt itself is the answer
+  const std::int64_t needed = prompt + (prompt_only ? 0 : 1);
+  if (needed > model.context_tokens) {
+    refuse("context_length_exceeded",
+           fmt::format("the prompt has {} tokens and the model's context is {} tokens: no room is "
+                       "left for one generated token",
+                       prompt, model.context_tokens));
+  }
+  if (prompt + 1 > model.pool_tokens) {
+    refuse("out_of_memory",
+           fmt::format("the prompt has {} tokens and the device's KV cache holds {} tokens: it can "
+                       "never fit",
+                       prompt, model.pool_tokens));
+  }
+  const std::int64_t room = std::min(model.context_tokens, model.pool_tokens) - prompt;
+  const std::int64_t fallback =
+      line.endpoint == Endpoint::kChatCompletions ? default_max_tokens : kDefaultCompletionTokens;
+  return static_cast<std::int32_t>(std::min(line.body.max_tokens.value_or(fallback), room));
+}
+
+SamplingParams sampling_params(const BatchLine& line, const ModelCatalog::Entry& model,
+                               const LineKey& key) {
+  const BatchBody& body = line.body;
+  const GenerationDefaults& defaults = model.served.model->generation_defaults();
+  const auto pick = [](const std::optional<double>& given, const std::optional<float>& shipped,
+                       float otherwise) {
+    return given ? static_cast<float>(*given) : shipped.value_or(otherwise);
+  };
+  SamplingParams params;
+  params.temperature = pick(body.temperature, defaults.temperature, 1.0f);
+  params.top_p = pick(body.top_p, defaults.top_p, 1.0f);
+  params.min_p = pick(body.min_p, defaults.min_p, 0.0f);
+  params.repetition_penalty = pick(body.repetition_penalty, defaults.repetition_penalty, 1.0f);
+  // −1 is vLLM's spelling of "off"; a number beyond the vocabulary changes nothing.
+  const std::int64_t top_k = body.top_k.value_or(defaults.top_k.value_or(0));
+  params.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(top_k, 0, INT32_MAX));
+  params.presence_penalty = static_cast<float>(body.presence_penalty);
+  params.frequency_penalty = static_cast<float>(body.frequency_penalty);
+  for (const auto& [token, bias] : body.logit_bias) {
+    params.logit_bias.emplace_back(checked_token(model, token, "body.logit_bias"),
+                                   static_cast<float>(bias));
+  }
+  for (const std::int64_t token : body.stop_token_ids) {
+    params.stop_token_ids.push_back(checked_token(model, token, "body.stop_token_ids"));
+  }
+  params.seed = body.seed.value_or(line_seed(key));
+  params.ignore_eos = body.ignore_eos;
+  params.stop = body.stop;
+  params.logprobs = body.logprobs;
+  params.prompt_logprobs = body.echo && body.logprobs.has_value();
+  return params;
+}
+
+PlanEntry plan_entry(const BatchLine& line, const ModelCatalog::Entry& model, const LineKey& key,
+                     const PreparingJob& job, std::int32_t default_max_tokens,
+                     std::int64_t now_us) {
+  Prompts prompts = line.endpoint == Endpoint::kChatCompletions
+                        ? chat_prompt(line.body, *model.served.model, job.created_at_s)
+                        : completion_prompts(line.body, *model.served.model);
+
+  LineWork work;
+  work.params = sampling_params(line, model, key);
+  std::size_t longest = 0;
+  for (const auto& ids : prompts.token_ids) longest = std::max(longest, ids.size());
+  work.params.max_tokens = resolve_max_tokens(line, model, longest, default_max_tokens);
+  work.params.min_tokens = static_cast<std::int32_t>(
+      std::min<std::int64_t>(line.body.min_tokens, work.params.max_tokens));
+  work.custom_id = line.custom_id;
+  work.endpoint = line.endpoint;
+  work.requested_model = line.body.model;
+  work.num_choices = line.body.n;
+  work.echo = line.body.echo;
+  if (work.echo) work.echo_texts = std::move(prompts.texts);
+  work.return_token_ids = line.body.return_token_ids;
+  work.queued_us = now_us;
+
+  PlanEntry entry;
+  entry.key = key;
+  entry.model = model.served.name;
+  entry.fingerprint = model.served.model->fingerprint();
+  entry.priority = job.priority;
+  entry.num_choices = static_cast<std::uint32_t>(prompts.token_ids.size()) *
+                      static_cast<std::uint32_t>(work.num_choices);
+  entry.max_tokens = static_cast<std::uint32_t>(work.params.max_tokens);
+  entry.prompts = std::move(prompts.token_ids);
+  entry.request = encode_line_work(work);
+  return entry;
+}
+
+}  // namespace
+
+LinePreparer::LinePreparer(const ModelCatalog* catalog, std::int32_t default_max_tokens,
+                           std::int32_t max_choices, std::uint64_t max_line_bytes)
+    : catalog_(catalog),
+      default_max_tokens_(default_max_tokens),
+      limits_{.max_choices = max_choices},
+      max_line_bytes_(max_line_bytes) {}
+
+LineResult LinePreparer::failure(const LineKey& key, const std::optional<std::string>& custom_id,
+                                 const std::string& code, const std::string& message,
+                                 std::int64_t now_us) {
+  LineResult result;
+  result.key = key;
+  result.outcome = LineOutcome::kFailed;
+  result.custom_id = custom_id.value_or("");
+  result.has_custom_id = custom_id.has_value();
+  result.error_code = code;
+  result.output = failure_output(key, custom_id, code, message);
+  result.times.queued_us = now_us;
+  result.times.finished_us = now_us;
+  return result;
+}
+
+PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& line,
+                                   std::int64_t now_us) const {
+  const LineKey key{job.id, line.line};
+  PreparedLine prepared;
+  const auto fail = [&](const std::string& code, const std::string& message) {
+    prepared.failure = failure(key, prepared.custom_id, code, message, now_us);
+    return std::move(prepared);
+  };
+  if (line.too_long) {
+    return fail(
+        "line_too_long",
+        fmt::format("the line is longer than {} bytes (queue.max_line_bytes)", max_line_bytes_));
+  }
+  if (is_blank_line(line.bytes)) return prepared;
+
+  ParsedLine parsed = parse_batch_line(line.bytes, limits_);
+  prepared.custom_id = parsed.custom_id;
+  if (parsed.error) return fail(parsed.error->code, parsed.error->message);
+  prepared.ignored_fields = parsed.line->ignored_fields;
+
+  const BatchLine& request = *parsed.line;
+  const ModelCatalog::Entry* model = catalog_->find(request.body.model);
+  if (model == nullptr) {
+    return fail("model_not_found",
+                fmt::format("body.model: no model is called '{}'", request.body.model));
+  }
+  if (request.endpoint == Endpoint::kEmbeddings) {
+    return fail("unsupported_url",
+                fmt::format("url: /v1/embeddings needs an embedding model, and '{}' generates text",
+                            model->served.name));
+  }
+  try {
+    prepared.entry = plan_entry(request, *model, key, job, default_max_tokens_, now_us);
+  } catch (const LineRefused& refused) {
+    return fail(refused.error().code, refused.error().message);
+  }
+  return prepared;
+}
+
+}  // namespace batchmill
