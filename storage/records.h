@@ -29,7 +29,7 @@ struct LineKey {
 };
 
 // Money in 10^-12 units of the price's currency; never rounded.
-using Picos = __int128;
+__extension__ using Picos = __int128;
 
 // What a model's tokens cost: integers of 10^-6 units per 1,000,000 tokens, so one token costs that
 // many picos. `version` names the price list.
