@@ -93,6 +93,8 @@ class JobStore {
   // Full entry of a line, absent when it has none any more.
   virtual std::optional<PlanEntry> plan_entry(const PlanKey& key) const = 0;
   virtual std::vector<PlanLevel> plan_levels() const = 0;
+  // Serial of the newest entry ever written: a sweep that starts now is frozen at it.
+  virtual std::uint64_t plan_serial() const = 0;
   // Adds 1 to the line's attempts (not synced) and returns the new count.
   virtual std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) = 0;
   virtual std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const = 0;
