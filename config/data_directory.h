@@ -1,0 +1,41 @@
+// Where a daemon keeps its data and where its sockets are. Programs that talk to each other compute
+// the same places from the same data directory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/daemon_config.h"
+
+namespace batchmill {
+
+// The data directory as an absolute path: `flag` (--data) if not empty, else $BATCHMILL_DATA, else
+// [storage] path, else $XDG_STATE_HOME/batchmill, else ~/.local/state/batchmill. Does not create
+// it. Throws ConfigError if no rule applies (no HOME).
+std::string data_directory(const std::string& flag, const DaemonConfig& config,
+                           const Environment& environment);
+
+// Creates `path` and its missing parents, the last one with mode 0700. An existing directory must
+// belong to this user and is made 0700. Throws ConfigError.
+void make_private_directory(const std::string& path);
+
+// The endpoint that every holder of a data directory answers on: ipc://DATA/queue.sock. A socket's
+// path holds at most 107 bytes; a longer one becomes RUNTIME/batchmill-HASH.sock, where RUNTIME is
+// $XDG_RUNTIME_DIR or, without one, /tmp/batchmill-UID (made private by prepare_endpoint).
+std::string control_endpoint(const std::string& data_directory, const Environment& environment);
+
+// What a daemon binds: the control endpoint, then [queue] endpoint if it is set and another one.
+std::vector<std::string> queue_endpoints(const DaemonConfig& config,
+                                         const std::string& data_directory,
+                                         const Environment& environment);
+
+// What a client connects to: `flag` (--endpoint) if not empty, else [queue] endpoint, else the
+// control endpoint.
+std::string client_endpoint(const std::string& flag, const DaemonConfig& config,
+                            const std::string& data_directory, const Environment& environment);
+
+// Makes sure that the directory of an ipc:// endpoint exists and, if this function made it or it is
+// batchmill's own under /tmp, is private. Call it before binding. Throws ConfigError.
+void prepare_endpoint(const std::string& endpoint);
+
+}  // namespace batchmill

@@ -1,0 +1,26 @@
+#include "config/environment.h"
+
+#include <unistd.h>
+
+#include <string_view>
+
+namespace batchmill {
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::optional<std::string> lookup(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  if (found == environment.end() || found->second.empty()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace batchmill
