@@ -51,7 +51,7 @@ bool is_later_choice(const ConfigKey<Owner>& key, std::string_view text) {
 std::optional<std::int64_t> number_of(KeyType type, const ConfigValue& value) {
   if (type == KeyType::kPrice) {
     const auto* text = std::get_if<std::string>(&value);
-    return text != nullptr ? parse_price(*text) : std::nullopt;
+    return text != nullptr ? parse_token_price(*text) : std::nullopt;
   }
   if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;
   const auto* text = std::get_if<std::string>(&value);
@@ -149,7 +149,7 @@ std::string expectation(const ConfigKey<Owner>& key) {
       return fmt::format(
           "must be a decimal text such as \"0.15\" with at most 6 decimals, at most "
           "{}",
-          format_price(kMaxPrice));
+          format_token_price(kMaxPrice));
     case KeyType::kLater:
       break;
   }
@@ -231,7 +231,7 @@ std::string toml_value(const ConfigKey<Owner>& key, Owner owner) {
     case KeyType::kDuration:
       return toml_text(format_duration_s(load_number(key, owner)));
     case KeyType::kPrice:
-      return toml_text(format_price(load_number(key, owner)));
+      return toml_text(format_token_price(load_number(key, owner)));
     case KeyType::kText:
     case KeyType::kPath:
     case KeyType::kChoice:

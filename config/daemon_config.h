@@ -54,7 +54,7 @@ struct EngineConfig {
 };
 
 // [daemon]
-struct DaemonOptions {
+struct DaemonSettings {
   std::int64_t drain_timeout_s = 30;
   std::string log_level = "info";
 };
@@ -66,7 +66,7 @@ struct DaemonConfig {
   ModelConfigEntry model_defaults;  // what add_model() starts from; set("model.…") fills it
   EngineConfig engine;
   PriceList prices;
-  DaemonOptions daemon;
+  DaemonSettings daemon;
 };
 
 // Reads `file` (none: defaults), then applies the environment. Relative paths in the file are

@@ -20,7 +20,7 @@ const TokenPrice& PriceList::price_of(const std::string& model) const {
   return found == models.end() ? default_price : found->second;
 }
 
-std::optional<std::int64_t> parse_price(std::string_view text) {
+std::optional<std::int64_t> parse_token_price(std::string_view text) {
   const std::size_t point = text.find('.');
   const std::string_view whole = text.substr(0, point);
   if (!all_digits(whole) || whole.size() > 12) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<std::int64_t> parse_price(std::string_view text) {
   return price;
 }
 
-std::string format_price(std::int64_t price) {
+std::string format_token_price(std::int64_t price) {
   std::string text = std::to_string(price / kUnit);
   std::string fraction = std::to_string(kUnit + price % kUnit).substr(1);
   fraction.erase(fraction.find_last_not_of('0') + 1);

@@ -31,9 +31,9 @@ struct PriceList {
 // "0.15" → 150,000. Absent: not a plain decimal (no sign, no exponent), more than 6 decimals, or
 // over kMaxPrice.
 inline constexpr std::int64_t kMaxPrice = 1'000'000'000'000;  // a million units per million tokens
-std::optional<std::int64_t> parse_price(std::string_view text);
+std::optional<std::int64_t> parse_token_price(std::string_view text);
 
-// The shortest text that parse_price reads back as `price`.
-std::string format_price(std::int64_t price);
+// The shortest text that parse_token_price reads back as `price`.
+std::string format_token_price(std::int64_t price);
 
 }  // namespace batchmill
