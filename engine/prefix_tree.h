@@ -1,0 +1,101 @@
+// Which KV blocks hold which prompt prefixes. An edge is a block's tokens: a node is one block of
+// the pool and has that block's id; full blocks can have children, a partly filled block is a leaf
+// that others copy from. The tree owns one reference to each of its blocks. Tokens are compared,
+// there are no hashes. One owner: the BlockManager; one thread.
+//
+// Nodes inserted since the last commit() are pending: their content is computed by the step under
+// way. They may be shared by reference within that step, but not copied from.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/block_pool.h"
+#include "engine/types.h"
+
+namespace batchmill {
+
+class PrefixTree {
+ public:
+  using NodeId = BlockId;
+
+  // What the children of a node share with the start of a token sequence that goes on differently.
+  struct PartialMatch {
+    NodeId node = kNoBlock;  // the best child whose content is valid now
+    std::int32_t num_tokens = 0;  // equal tokens at its start
+    std::int32_t pending_tokens = 0;  // the same, of the best pending child
+  };
+
+  PrefixTree(BlockPool* pool, std::int32_t block_size_tokens);
+
+  NodeId root() const { return static_cast<NodeId>(nodes_.size()) - 1; }
+  NodeId parent(NodeId node) const { return at(node).parent; }
+  // Full blocks from the root to this node, the node's own included; 0 for the root.
+  std::int32_t depth(NodeId node) const { return at(node).depth; }
+  bool is_pending(NodeId node) const { return at(node).pending; }
+  bool contains(BlockId block) const { return at(block).parent != kNoBlock; }
+  std::int32_t num_nodes() const { return num_nodes_; }
+  std::span<const TokenId> tokens(NodeId node) const;
+  const std::vector<NodeId>& children(NodeId node) const { return at(node).children; }
+
+  // The child that is exactly this full block, or kNoBlock.
+  NodeId find_full(NodeId parent, std::span<const TokenId> tokens) const;
+  // `tokens`: at most one block's.
+  PartialMatch find_partial(NodeId parent, std::span<const TokenId> tokens) const;
+
+  // Adds a full block as a pending child and returns it, or the node that already holds these
+  // tokens (then `block` is not taken).
+  NodeId insert_full(NodeId parent, std::span<const TokenId> tokens, const BlockRef& block);
+  // Adds a partly filled block as a leaf, unless a child already starts with these tokens.
+  void insert_partial(NodeId parent, std::span<const TokenId> tokens, const BlockRef& block,
+                      bool pending);
+
+  BlockRef share(NodeId node);
+  // Marks a node as used now.
+  void touch(NodeId node) { at(node).last_use = clock_; }
+
+  // The step succeeded: pending nodes become valid. It failed: they leave the tree.
+  void commit();
+  void rollback();
+
+  // Gives up the least recently used leaf that nobody else references. False if there is none.
+  bool evict_one();
+
+ private:
+  struct Node {
+    NodeId parent = kNoBlock;  // kNoBlock: not in the tree
+    std::int32_t depth = 0;
+    std::int32_t num_tokens = 0;
+    bool pending = false;
+    bool queued = false;  // has an entry in eviction_queue_
+    std::uint64_t last_use = 0;
+    BlockRef block;
+    std::vector<NodeId> children;  // sorted by their tokens
+  };
+  struct QueueEntry {
+    std::uint64_t last_use;
+    NodeId node;
+  };
+
+  Node& at(NodeId node) { return nodes_[static_cast<std::size_t>(node)]; }
+  const Node& at(NodeId node) const { return nodes_[static_cast<std::size_t>(node)]; }
+  std::size_t lower_bound(const Node& parent, std::span<const TokenId> tokens) const;
+  void attach(NodeId parent, std::span<const TokenId> tokens, const BlockRef& block, bool pending);
+  void remove(NodeId node);
+  void queue_if_leaf(NodeId node);
+
+  BlockPool* pool_;
+  std::int32_t block_size_;
+  std::vector<Node> nodes_;  // [num_blocks + 1], by block id; the last is the root
+  std::vector<TokenId> tokens_;  // [num_blocks, block_size]
+  std::vector<NodeId> pending_;  // in insertion order: parents before children
+  // A heap of leaves by last use, oldest on top. Entries may be out of date (the node was used,
+  // left the tree or got children since): evict_one() checks and repairs.
+  std::vector<QueueEntry> eviction_queue_;
+  std::vector<NodeId> pinned_;  // scratch of evict_one
+  std::uint64_t clock_ = 1;  // counts commits and rollbacks
+  std::int32_t num_nodes_ = 0;
+};
+
+}  // namespace batchmill
