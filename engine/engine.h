@@ -48,10 +48,13 @@ struct Choice {
 // A finished (or cancelled) request.
 struct RequestOutput {
   RequestId id = 0;
+  // Not empty: the request failed (its logits held NaN, +infinity or nothing to choose from) and
+  // the choices without a finish reason are incomplete. Other requests go on.
+  std::string error;
   std::vector<Choice> choices;
   std::vector<PositionLogprobs> prompt_logprobs;  // [prompt − 1], from position 1 on, if asked
   std::int32_t num_prompt_tokens = 0;
-  std::int32_t num_cached_tokens = 0;      // prompt tokens never computed for this request
+  std::int32_t num_cached_tokens = 0;  // prompt tokens never computed for this request
   std::int32_t num_recomputed_tokens = 0;  // computed again after a preemption
   std::int32_t num_completion_tokens = 0;  // over all choices
   std::int32_t num_preemptions = 0;
@@ -66,17 +69,17 @@ struct RequestWork {
 };
 
 struct StepOutput {
-  std::vector<RequestWork> work;         // every request with rows in this step
+  std::vector<RequestWork> work;  // every request with rows in this step
   std::vector<RequestOutput> finished;
-  std::int32_t num_tokens = 0;           // rows that entered layer 0
+  std::int32_t num_tokens = 0;  // rows that entered layer 0
 };
 
 struct EngineStats {
-  std::int32_t num_waiting = 0;   // requests not yet admitted to a step
-  std::int32_t num_running = 0;   // requests with at least one running choice
+  std::int32_t num_waiting = 0;  // requests not yet admitted to a step
+  std::int32_t num_running = 0;  // requests with at least one running choice
   std::int32_t num_running_seqs = 0;
   std::int32_t num_blocks = 0;
-  std::int32_t num_free_blocks = 0;    // unreferenced, tree or not
+  std::int32_t num_free_blocks = 0;  // unreferenced, tree or not
   std::int32_t num_cached_blocks = 0;  // unreferenced blocks whose content can be reused
   std::int64_t waiting_prompt_tokens = 0;
   std::int64_t prefix_queries_tokens = 0;  // since construction
@@ -105,8 +108,8 @@ class Engine {
   void add(Request request);
 
   // One step: schedule, run, sample, collect. Does nothing when there is no work. When the runner
-  // throws, the step is rolled back (its new KV leaves the tree, its rows count as not computed) and
-  // the exception goes on; the engine stays usable.
+  // throws, the step is rolled back (its new KV leaves the tree, its rows count as not computed)
+  // and the exception goes on; the engine stays usable.
   StepOutput step();
 
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are

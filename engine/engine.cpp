@@ -1,0 +1,342 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/engine_impl.h"
+
+namespace batchmill {
+namespace {
+
+// Prompt log-probabilities need the logits of every prompt row: the prompt is cut into chunks that
+// keep one step's buffer at this size.
+constexpr std::int64_t kPromptLogitsBytes = 64 << 20;
+
+std::int32_t max_prompt_logits_rows(std::int32_t vocab_size) {
+  const std::int64_t row_bytes =
+      std::int64_t{vocab_size} * static_cast<std::int64_t>(sizeof(float));
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(kPromptLogitsBytes / row_bytes, 1, 1 << 20));
+}
+
+const EngineOptions& checked(const EngineOptions& options) {
+  if (options.max_num_seqs < 1 || options.max_num_batched_tokens < 1 ||
+      options.max_context_tokens < 2 || options.generation_reserve_tokens < 0) {
+    throw std::invalid_argument("engine options: sizes must be positive");
+  }
+  return options;
+}
+
+}  // namespace
+
+Engine::Impl::Impl(const EngineOptions& options, ModelRunner* runner, const Tokenizer* tokenizer)
+    : options_(checked(options)),
+      runner_(runner),
+      tokenizer_(tokenizer),
+      vocab_size_(runner->vocab_size()),
+      max_sequence_tokens_(static_cast<std::int32_t>(std::min<std::int64_t>(
+          options.max_context_tokens,
+          std::int64_t{runner->num_blocks()} * runner->block_size_tokens()))),
+      scheduler_(options, runner->num_blocks(), runner->block_size_tokens(),
+                 max_prompt_logits_rows(vocab_size_)),
+      sampler_(vocab_size_) {}
+
+void Engine::Impl::add(Request request) {
+  const auto num_prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+  if (num_prompt_tokens == 0) throw std::invalid_argument("request: the prompt is empty");
+  if (num_prompt_tokens + 1 > max_sequence_tokens_) {
+    throw std::invalid_argument("request: a prompt of " + std::to_string(num_prompt_tokens) +
+                                " tokens leaves no room in " +
+                                std::to_string(max_sequence_tokens_) + " tokens");
+  }
+  if (std::ranges::any_of(request.prompt,
+                          [&](TokenId id) { return id < 0 || id >= vocab_size_; })) {
+    throw std::invalid_argument("request: the prompt holds an id that is not in the vocabulary");
+  }
+  if (request.num_choices < 1) throw std::invalid_argument("request: num_choices is below 1");
+  if (requests_.contains(request.id)) {
+    throw std::invalid_argument("request: id " + std::to_string(request.id) + " is in use");
+  }
+
+  auto state = std::make_unique<RequestState>(std::move(request));
+  state->order = next_order_++;
+  state->num_cached_tokens = static_cast<std::int32_t>(num_prompt_tokens);
+  state->num_open_choices = state->request.num_choices;
+  state->choices.reserve(static_cast<std::size_t>(state->request.num_choices));
+  const SamplingParams& params = state->request.params;
+  ChoiceState& first = open_choice(*state);
+  if (params.prompt_logprobs) {
+    first.sequence.num_logprob_rows = 0;
+  } else if (params.max_tokens <= 0) {
+    // Nothing is asked of the model.
+    while (static_cast<std::int32_t>(state->choices.size()) < state->request.num_choices) {
+      open_choice(*state);
+    }
+    for (auto& choice : state->choices) choice->output.finish_reason = FinishReason::kLength;
+    collect(*state);
+    return;
+  }
+  scheduler_.add(&first.sequence);
+  requests_.emplace(state->request.id, std::move(state));
+}
+
+ChoiceState& Engine::Impl::open_choice(RequestState& state) {
+  const SamplingParams& params = state.request.params;
+  state.choices.push_back(
+      std::make_unique<ChoiceState>(tokenizer_, &params, options_.eos_token_ids));
+  Sequence& sequence = state.choices.back()->sequence;
+  sequence.request = &state;
+  sequence.order = {state.order, static_cast<std::int32_t>(state.choices.size()) - 1};
+  sequence.tokens = state.request.prompt;
+  sequence.num_prompt_tokens = sequence.size();
+  const std::int64_t longest = std::int64_t{sequence.size()} + std::max(0, params.max_tokens);
+  sequence.max_size =
+      static_cast<std::int32_t>(std::min<std::int64_t>(longest, max_sequence_tokens_));
+  return *state.choices.back();
+}
+
+StepOutput Engine::Impl::step() {
+  StepOutput output;
+  const auto& scheduled = scheduler_.schedule(batch_);
+  if (!scheduled.empty()) {
+    run();
+    scheduler_.commit();
+    ++step_number_;
+    for (const ScheduledSequence& entry : scheduled) count_rows(entry, output);
+    for (const ScheduledSequence& entry : scheduled) use_logits(entry, output);
+    output.num_tokens = batch_.num_tokens();
+    totals_.num_rows += output.num_tokens;
+    ended_.clear();
+  }
+  output.finished = std::exchange(finished_, {});
+  return output;
+}
+
+void Engine::Impl::run() {
+  const std::size_t size = batch_.logits_rows.size() * static_cast<std::size_t>(vocab_size_);
+  if (logits_.size() < size) logits_.resize(size);
+  try {
+    runner_->forward(batch_, std::span(logits_).first(size));
+  } catch (...) {
+    scheduler_.rollback();
+    throw;
+  }
+}
+
+RequestWork& Engine::Impl::work_of(RequestState& state, StepOutput& output) const {
+  if (state.work_step != step_number_) {
+    state.work_step = step_number_;
+    state.work_index = output.work.size();
+    output.work.push_back({state.request.id, 0, 0, false});
+  }
+  return output.work[state.work_index];
+}
+
+void Engine::Impl::count_rows(const ScheduledSequence& entry, StepOutput& output) {
+  Sequence& sequence = *entry.sequence;
+  RequestState& state = *sequence.request;
+  RequestWork& work = work_of(state, output);
+  const std::int32_t num_prompt = sequence.num_prompt_tokens;
+  std::int32_t num_decodes = 0;
+  for (std::int32_t row = entry.begin; row < entry.begin + entry.num_rows; ++row) {
+    if (row >= num_prompt) {
+      if (row - num_prompt < sequence.num_decoded_tokens) {
+        ++state.num_recomputed_tokens;
+      } else {
+        ++sequence.num_decoded_tokens;
+        ++num_decodes;
+      }
+    } else if (state.has_prefill_ended || state.was_computed[static_cast<std::size_t>(row)]) {
+      ++state.num_recomputed_tokens;
+    } else {
+      state.was_computed[static_cast<std::size_t>(row)] = true;
+      --state.num_cached_tokens;
+    }
+  }
+  work.num_decode_tokens += num_decodes;
+  work.num_prefill_tokens += entry.num_rows - num_decodes;
+  totals_.num_decode_rows += num_decodes;
+  totals_.num_prefill_rows += entry.num_rows - num_decodes;
+}
+
+std::span<const float> Engine::Impl::logits_row(std::int32_t row) const {
+  const auto vocab = static_cast<std::size_t>(vocab_size_);
+  return std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
+}
+
+void Engine::Impl::use_logits(const ScheduledSequence& entry, StepOutput& output) {
+  Sequence& sequence = *entry.sequence;
+  RequestState& state = *sequence.request;
+  if (state.has_ended) return;
+  if (sequence.wants_prompt_logprobs() && !collect_prompt_logprobs(entry, state)) {
+    return fail(state);
+  }
+  if (sequence.num_computed_tokens < sequence.size()) return;
+
+  const auto logits = logits_row(entry.first_logits_row + entry.num_logits_rows - 1);
+  if (state.has_prefill_ended) {
+    advance(state, sequence.order.choice, logits);
+  } else {
+    state.has_prefill_ended = true;
+    sequence.num_logprob_rows = -1;
+    totals_.prefix_queries_tokens += sequence.num_prompt_tokens;
+    totals_.prefix_hits_tokens += state.num_cached_tokens;
+    if (state.request.params.max_tokens > 0) work_of(state, output).first_token = true;
+    start_choices(state, logits);
+  }
+  if (!state.has_ended && state.num_open_choices == 0) collect(state);
+}
+
+bool Engine::Impl::collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state) {
+  Sequence& sequence = *entry.sequence;
+  const std::int32_t num_top = state.request.params.logprobs.value_or(0);
+  for (std::int32_t i = 0; i < entry.num_logits_rows; ++i) {
+    const std::int32_t position = sequence.num_logprob_rows++;
+    if (position + 1 == sequence.num_prompt_tokens) break;
+    const TokenId next = sequence.tokens[static_cast<std::size_t>(position) + 1];
+    auto found = sampler_.logprobs(logits_row(entry.first_logits_row + i), next, num_top);
+    if (!found) return false;
+    state.prompt_logprobs.push_back(std::move(*found));
+  }
+  return true;
+}
+
+void Engine::Impl::start_choices(RequestState& state, std::span<const float> logits) {
+  for (std::int32_t i = 0; i < state.request.num_choices && !state.has_ended; ++i) {
+    ChoiceState& choice = i == 0 ? *state.choices.front() : open_choice(state);
+    if (state.request.params.max_tokens <= 0) {
+      end_choice(state, choice, FinishReason::kLength);
+      continue;
+    }
+    advance(state, i, logits);
+    const bool is_open = choice.output.finish_reason == FinishReason::kNone;
+    if (i > 0 && is_open && !state.has_ended) scheduler_.add(&choice.sequence);
+  }
+}
+
+void Engine::Impl::advance(RequestState& state, std::int32_t index, std::span<const float> logits) {
+  ChoiceState& choice = *state.choices[static_cast<std::size_t>(index)];
+  Sequence& sequence = choice.sequence;
+  SamplingContext context;
+  context.params = &state.request.params;
+  context.eos_token_ids = options_.eos_token_ids;
+  context.prompt = sequence.range(0, sequence.num_prompt_tokens);
+  context.generated = sequence.range(sequence.num_prompt_tokens, sequence.num_generated());
+  context.choice = state.request.first_choice + index;
+  const auto token = sampler_.sample(logits, context);
+  if (!token) return fail(state);
+  if (state.request.params.logprobs) {
+    auto found = sampler_.logprobs(logits, *token, *state.request.params.logprobs);
+    if (!found) return fail(state);
+    choice.output.logprobs.push_back(std::move(*found));
+  }
+  sequence.tokens.push_back(*token);
+  FinishReason reason = choice.stop_checker.append(*token);
+  if (reason == FinishReason::kNone && sequence.size() >= sequence.max_size) {
+    reason = FinishReason::kLength;
+  }
+  if (reason != FinishReason::kNone) end_choice(state, choice, reason);
+}
+
+void Engine::Impl::end_choice(RequestState& state, ChoiceState& choice, FinishReason reason) {
+  Sequence& sequence = choice.sequence;
+  scheduler_.remove(&sequence);
+  const auto generated = sequence.range(sequence.num_prompt_tokens, sequence.num_generated());
+  choice.output.token_ids.assign(generated.begin(), generated.end());
+  choice.output.text = choice.stop_checker.take_text();
+  choice.output.finish_reason = reason;
+  const auto num_kept = static_cast<std::size_t>(choice.stop_checker.num_kept_tokens());
+  if (choice.output.logprobs.size() > num_kept) choice.output.logprobs.resize(num_kept);
+  --state.num_open_choices;
+}
+
+void Engine::Impl::fail(RequestState& state) {
+  state.error = "the model's logits hold NaN or infinity, or leave no token to choose";
+  for (auto& choice : state.choices) {
+    if (choice->output.finish_reason == FinishReason::kNone) {
+      end_choice(state, *choice, FinishReason::kNone);
+    }
+  }
+  collect(state);
+}
+
+void Engine::Impl::collect(RequestState& state) {
+  RequestOutput output;
+  output.id = state.request.id;
+  output.error = std::move(state.error);
+  output.num_prompt_tokens = static_cast<std::int32_t>(state.request.prompt.size());
+  output.num_cached_tokens = state.num_cached_tokens;
+  output.num_recomputed_tokens = state.num_recomputed_tokens;
+  output.prompt_logprobs = std::move(state.prompt_logprobs);
+  output.choices.reserve(state.choices.size());
+  for (auto& choice : state.choices) {
+    output.num_completion_tokens += choice->sequence.num_generated();
+    output.num_preemptions += choice->sequence.num_preemptions;
+    output.choices.push_back(std::move(choice->output));
+  }
+  finished_.push_back(std::move(output));
+  state.has_ended = true;
+  if (const auto it = requests_.find(state.request.id); it != requests_.end()) {
+    ended_.push_back(std::move(it->second));
+    requests_.erase(it);
+  }
+}
+
+void Engine::Impl::cancel(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  RequestState& state = *it->second;
+  while (static_cast<std::int32_t>(state.choices.size()) < state.request.num_choices) {
+    open_choice(state);
+  }
+  for (auto& choice : state.choices) {
+    if (choice->output.finish_reason == FinishReason::kNone) {
+      end_choice(state, *choice, FinishReason::kCancelled);
+    }
+  }
+  collect(state);
+  ended_.clear();
+}
+
+std::int32_t Engine::Impl::cached_prefix_tokens(std::span<const TokenId> prompt) const {
+  const auto limit = static_cast<std::int32_t>(prompt.size()) - 1;
+  return limit <= 0 ? 0 : scheduler_.blocks().cached_tokens(prompt, limit);
+}
+
+EngineStats Engine::Impl::stats() const {
+  EngineStats stats = totals_;
+  for (const auto& [id, state] : requests_) {
+    if (!state->choices.front()->sequence.was_admitted) {
+      ++stats.num_waiting;
+      stats.waiting_prompt_tokens += static_cast<std::int64_t>(state->request.prompt.size());
+    }
+  }
+  std::vector<const RequestState*> running;
+  for (const Sequence* sequence : scheduler_.running()) running.push_back(sequence->request);
+  std::ranges::sort(running);
+  stats.num_running =
+      static_cast<std::int32_t>(std::unique(running.begin(), running.end()) - running.begin());
+  stats.num_running_seqs = static_cast<std::int32_t>(scheduler_.running().size());
+  const BlockPool& pool = scheduler_.blocks().pool();
+  stats.num_blocks = pool.num_blocks();
+  stats.num_cached_blocks = pool.num_evictable();
+  stats.num_free_blocks = pool.num_free() + pool.num_evictable();
+  stats.num_preemptions = scheduler_.num_preemptions();
+  return stats;
+}
+
+Engine::Engine(const EngineOptions& options, ModelRunner* runner, const Tokenizer* tokenizer)
+    : impl_(std::make_unique<Impl>(options, runner, tokenizer)) {}
+Engine::~Engine() = default;
+std::int32_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
+void Engine::add(Request request) { impl_->add(std::move(request)); }
+StepOutput Engine::step() { return impl_->step(); }
+void Engine::cancel(RequestId id) { impl_->cancel(id); }
+bool Engine::has_work() const { return impl_->has_work(); }
+std::int32_t Engine::cached_prefix_tokens(std::span<const TokenId> prompt) const {
+  return impl_->cached_prefix_tokens(prompt);
+}
+EngineStats Engine::stats() const { return impl_->stats(); }
+
+}  // namespace batchmill

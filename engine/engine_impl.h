@@ -1,0 +1,63 @@
+// The parts of an Engine: requests, scheduler, sampler. Owned by the Engine; one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/batch.h"
+#include "engine/engine.h"
+#include "engine/request_state.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+
+namespace batchmill {
+
+class Engine::Impl {
+ public:
+  Impl(const EngineOptions& options, ModelRunner* runner, const Tokenizer* tokenizer);
+
+  std::int32_t max_sequence_tokens() const { return max_sequence_tokens_; }
+  void add(Request request);
+  StepOutput step();
+  void cancel(RequestId id);
+  bool has_work() const { return !requests_.empty() || !finished_.empty(); }
+  std::int32_t cached_prefix_tokens(std::span<const TokenId> prompt) const;
+  EngineStats stats() const;
+
+ private:
+  void run();
+  void count_rows(const ScheduledSequence& entry, StepOutput& output);
+  void use_logits(const ScheduledSequence& entry, StepOutput& output);
+  bool collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state);
+  void start_choices(RequestState& state, std::span<const float> logits);
+  // Samples a choice's next token; ends the choice, or the request, where it is time.
+  void advance(RequestState& state, std::int32_t index, std::span<const float> logits);
+  ChoiceState& open_choice(RequestState& state);
+  void end_choice(RequestState& state, ChoiceState& choice, FinishReason reason);
+  void fail(RequestState& state);
+  void collect(RequestState& state);
+  std::span<const float> logits_row(std::int32_t row) const;
+  RequestWork& work_of(RequestState& state, StepOutput& output) const;
+
+  EngineOptions options_;
+  ModelRunner* runner_;
+  const Tokenizer* tokenizer_;
+  std::int32_t vocab_size_;
+  std::int32_t max_sequence_tokens_;
+  Scheduler scheduler_;  // before requests_: their sequences hold its blocks
+  Sampler sampler_;
+  std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
+  std::vector<std::unique_ptr<RequestState>> ended_;  // in this step; the step still points at them
+  std::vector<RequestOutput> finished_;  // not yet handed out
+  Batch batch_;
+  std::vector<float> logits_;  // [most logits rows so far, vocab]
+  std::uint64_t next_order_ = 0;
+  EngineStats totals_;  // the counters that only grow; num_rows also tells steps apart
+  std::int64_t step_number_ = 0;
+};
+
+}  // namespace batchmill
