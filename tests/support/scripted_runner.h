@@ -1,0 +1,78 @@
+// A fast device without a model. Its "KV cache" holds, per slot, the token and a digest of all KV
+// content that the row could see; its logits are a function of the digest read back through the
+// block table. So a block that is shared, copied, evicted or rolled back wrongly changes the
+// output. It checks every Batch against the contract in engine/batch.h and throws std::logic_error
+// where it is broken. Not thread-safe, like every ModelRunner.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "engine/model_runner.h"
+
+namespace batchmill::testing {
+
+// The failure that a test injects.
+class InjectedFailure : public std::runtime_error {
+ public:
+  InjectedFailure() : std::runtime_error("injected device failure") {}
+};
+
+struct ScriptedRunnerOptions {
+  std::int32_t vocab_size = 64;
+  std::int32_t block_size_tokens = 4;
+  std::int32_t num_blocks = 64;
+
+  // If set: the token to prefer after this context (read from the KV cache). Greedy choices follow
+  // it exactly; draws nearly always.
+  std::function<TokenId(std::span<const TokenId> context)> script = nullptr;
+
+  // If set: called before each step with its number, from 0. May block or throw; when it throws,
+  // the slots that the step would have written hold garbage, as on a real device.
+  std::function<void(std::int64_t step)> before_step = nullptr;
+};
+
+class ScriptedRunner : public ModelRunner {
+ public:
+  explicit ScriptedRunner(ScriptedRunnerOptions options);
+
+  std::int32_t vocab_size() const override { return options_.vocab_size; }
+  std::int32_t block_size_tokens() const override { return options_.block_size_tokens; }
+  std::int32_t num_blocks() const override { return options_.num_blocks; }
+  void forward(const Batch& batch, std::span<float> logits) override;
+
+  std::int64_t num_steps() const { return num_steps_; }
+  std::int64_t num_rows() const { return num_rows_; }
+  std::int64_t num_copies() const { return num_copies_; }
+  // Most sequences that one step held.
+  std::int32_t widest_step() const { return widest_step_; }
+
+ private:
+  struct Slot {
+    TokenId token = kNoToken;  // kNoToken: never written, or garbage
+    std::uint64_t digest = 0;
+  };
+
+  void check(const Batch& batch) const;
+  void check_copies(const Batch& batch) const;
+  void spoil(const Batch& batch);
+  void copy_blocks(const Batch& batch);
+  void run_sequence(const Batch& batch, std::size_t index, std::size_t* next_logits_row,
+                    std::span<float> logits);
+  void write_logits(std::uint64_t digest, std::span<const TokenId> context,
+                    std::span<float> row) const;
+
+  ScriptedRunnerOptions options_;
+  std::vector<Slot> slots_;  // [num_blocks, block_size]
+  std::vector<TokenId> context_;
+  std::int64_t num_steps_ = 0;
+  std::int64_t num_rows_ = 0;
+  std::int64_t num_copies_ = 0;
+  std::int32_t widest_step_ = 0;
+};
+
+}  // namespace batchmill::testing
