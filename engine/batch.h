@@ -18,14 +18,14 @@ struct BlockCopy {
 };
 
 struct Batch {
-  std::vector<TokenId> token_ids;           // [N]
-  std::vector<std::int32_t> positions;      // [N] position in the sequence, from 0
-  std::vector<std::int32_t> slot_mapping;   // [N] block id × block size + offset: where K/V go
-  std::vector<std::int32_t> cu_seqlens;     // [S + 1] first row of each sequence; last is N
-  std::vector<std::int32_t> context_lens;   // [S] KV tokens of the sequence once this step's are in
-  std::vector<BlockId> block_tables;        // [S, max_blocks] padded with kNoBlock
-  std::int32_t max_blocks = 0;              // row length of block_tables
-  std::vector<std::int32_t> logits_rows;    // [R] rows whose vocabulary logits are wanted, ascending
+  std::vector<TokenId> token_ids;  // [N]
+  std::vector<std::int32_t> positions;  // [N] position in the sequence, from 0
+  std::vector<std::int32_t> slot_mapping;  // [N] block id × block size + offset: where K/V go
+  std::vector<std::int32_t> cu_seqlens;  // [S + 1] first row of each sequence; last is N
+  std::vector<std::int32_t> context_lens;  // [S] KV tokens of the sequence once this step's are in
+  std::vector<BlockId> block_tables;  // [S, max_blocks] padded with kNoBlock
+  std::int32_t max_blocks = 0;  // row length of block_tables
+  std::vector<std::int32_t> logits_rows;  // [R] rows whose vocabulary logits are wanted, ascending
   std::vector<BlockCopy> copies;
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids.size()); }

@@ -36,7 +36,7 @@ class Model {
   const ModelConfig& config() const;
   const GgufFile& file() const;
 
-  const Tokenizer* tokenizer() const;         // null if the file holds none
+  const Tokenizer* tokenizer() const;  // null if the file holds none
   const ChatTemplate* chat_template() const;  // null if the file holds none
   const std::vector<TokenId>& eos_token_ids() const;
   const GenerationDefaults& generation_defaults() const;

@@ -9,7 +9,7 @@ namespace batchmill {
 
 struct ModelConfig {
   std::string architecture;  // "llama"
-  std::string name;          // general.name, for people
+  std::string name;  // general.name, for people
   std::int32_t vocab_size = 0;
   std::int32_t hidden_size = 0;
   std::int32_t intermediate_size = 0;

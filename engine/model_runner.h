@@ -16,10 +16,10 @@ class ModelRunner {
   virtual std::int32_t block_size_tokens() const = 0;
   virtual std::int32_t num_blocks() const = 0;
 
-  // Applies batch.copies, runs the layers (each stores K/V of all rows before it attends) and writes
-  // float32 logits of batch.logits_rows into `logits` [R, vocab_size]. Every layer's K/V of the
-  // step's rows are valid afterwards. Throws std::runtime_error on a device failure; the K/V of the
-  // step's slots are then undefined, all others are untouched.
+  // Applies batch.copies, runs the layers (each stores K/V of all rows before it attends) and
+  // writes float32 logits of batch.logits_rows into `logits` [R, vocab_size]. Every layer's K/V of
+  // the step's rows are valid afterwards. Throws std::runtime_error on a device failure; the K/V of
+  // the step's slots are then undefined, all others are untouched.
   virtual void forward(const Batch& batch, std::span<float> logits) = 0;
 };
 

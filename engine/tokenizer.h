@@ -25,10 +25,10 @@ enum class TokenKind : std::uint8_t {
 
 // The parts of a model file that define a tokenizer, as they are in the file.
 struct Vocabulary {
-  std::string model;          // "gpt2": byte-level BPE
+  std::string model;  // "gpt2": byte-level BPE
   std::string pre_tokenizer;  // "smollm", "gpt-2", "llama-bpe", …
   std::vector<std::string> tokens;  // [vocab], in the model's own alphabet
-  std::vector<TokenKind> kinds;     // [vocab], or empty: all normal
+  std::vector<TokenKind> kinds;  // [vocab], or empty: all normal
   std::vector<std::string> merges;  // "left right", best first
   TokenId bos_token = kNoToken;
   TokenId eos_token = kNoToken;
@@ -62,9 +62,9 @@ class Tokenizer {
   virtual std::int32_t vocab_size() const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
 
-  // Ids of `text`; bytes that are not UTF-8 are read as U+FFFD, one per maximal invalid part. No BOS
-  // or EOS is added. With `parse_special`, control tokens written in the text become that token;
-  // user-defined tokens always do.
+  // Ids of `text`; bytes that are not UTF-8 are read as U+FFFD, one per maximal invalid part. No
+  // BOS or EOS is added. With `parse_special`, control tokens written in the text become that
+  // token; user-defined tokens always do.
   virtual std::vector<TokenId> encode(std::string_view text, bool parse_special) const = 0;
 
   // As encode(text, true), but no special token is recognised where it would touch a marked byte.

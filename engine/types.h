@@ -20,9 +20,9 @@ using RequestId = std::uint64_t;
 
 // Why a choice ended. Values reach the disk: do not renumber.
 enum class FinishReason : std::uint8_t {
-  kNone = 0,       // still running
-  kStop = 1,       // end-of-sequence token, stop token or stop string
-  kLength = 2,     // max_tokens or the context's end
+  kNone = 0,  // still running
+  kStop = 1,  // end-of-sequence token, stop token or stop string
+  kLength = 2,  // max_tokens or the context's end
   kToolCalls = 3,  // the text was parsed into tool calls
   kCancelled = 4,  // Engine::cancel
 };

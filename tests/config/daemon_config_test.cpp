@@ -212,9 +212,9 @@ TEST_F(DaemonConfigTest, ModelNamesAreUnique) {
 TEST_F(DaemonConfigTest, ResolvesPathsBesideTheFileAndAtHome) {
   const DaemonConfig config =
       load("[storage]\npath = \"data/../d\"\n[[model]]\nname=\"a\"\npath=\"~/m.gguf\"",
-           {{"HOME", "/home/u"}});
+           {{"HOME", "/h/u"}});
   EXPECT_EQ(config.storage.path, (directory_.path() / "d").string());
-  EXPECT_EQ(config.models.at(0).path, "/home/u/m.gguf");
+  EXPECT_EQ(config.models.at(0).path, "/h/u/m.gguf");
   EXPECT_THAT(refusal("[storage]\npath = \"~/d\""),
               HasSubstr("c.toml:2: key 'storage.path' needs"));
 }
