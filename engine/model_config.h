@@ -7,6 +7,11 @@
 
 namespace batchmill {
 
+class GgufFile;
+
+// What differs between families of decoder-only transformers belongs here as data, so that
+// Transformer stays one piece of code. All layers are alike: pre-norm RMSNorm, rotary grouped-query
+// attention, SwiGLU.
 struct ModelConfig {
   std::string architecture;  // "llama"
   std::string name;  // general.name, for people
@@ -21,6 +26,7 @@ struct ModelConfig {
   std::int32_t max_context_tokens = 0;
   float rms_norm_eps = 1e-5f;
   float rope_theta = 10000.0f;
+  float rope_linear_factor = 1.0f;  // all rotation frequencies are divided by it
   bool tied_embeddings = false;
 
   // 2 × layers × kv_heads × head_dim × bytes.
@@ -28,5 +34,9 @@ struct ModelConfig {
     return 2LL * num_layers * num_kv_heads * head_dim * bytes_per_element;
   }
 };
+
+// Reads and checks the shapes that a GGUF file states. Throws std::runtime_error naming the key
+// that is missing or out of range, or the architecture or feature that is not supported.
+ModelConfig read_model_config(const GgufFile& file);
 
 }  // namespace batchmill

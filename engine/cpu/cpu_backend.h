@@ -1,0 +1,76 @@
+// Backend on this machine's processors: oneDNN for matrix products, own vector kernels for the
+// rest, OpenMP threads for both. One owner thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/cpu/gemm.h"
+#include "engine/cpu/kernels.h"
+
+namespace batchmill {
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set = best_instruction_set());
+
+  DType activation_dtype() const override { return gemm_.dtype(); }
+  std::string describe() const override;
+  std::unique_ptr<DeviceBuffer> allocate(std::size_t bytes) override;
+  void upload(std::span<const std::byte> host, void* device) override;
+  void download(const Tensor& device, std::span<float> host) override;
+  // The block size must be a multiple of kKvGroupTokens and the head size of 16.
+  std::unique_ptr<KvCache> make_kv_cache(const KvCacheShape& shape) override;
+  std::unique_ptr<Matrix> make_matrix(std::int32_t out_features, std::int32_t in_features,
+                                      const RowSource& rows) override;
+  std::unique_ptr<DeviceBuffer> make_table(std::int32_t rows, std::int32_t cols,
+                                           const RowSource& source) override;
+  std::int32_t padded_rows(std::int32_t rows) const override { return Gemm::padded_rows(rows); }
+
+  void begin_step(const Batch& batch, const HeadShape& heads) override;
+  void copy_blocks(const KvCache& cache) override;
+  void embed(const Tensor& table, const Tensor& output) override;
+  void rotation_table(const Tensor& frequencies, const Tensor& output) override;
+  void rms_norm(const Tensor& input, const Tensor& weight, float epsilon,
+                const Tensor& output) override;
+  void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) override;
+  void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) override;
+  void rotate_and_store(const Tensor& qkv, const Tensor& rotations, const KvCache& cache,
+                        std::int32_t layer) override;
+  void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer, float scale,
+                 const Tensor& output) override;
+  void silu_mul(const Tensor& gate_up, const Tensor& output) override;
+  void gather_logits_rows(const Tensor& input, const Tensor& output) override;
+
+  // As Gemm::implementations().
+  std::vector<std::string> gemm_implementations() const { return gemm_.implementations(); }
+  std::int32_t num_threads() const { return num_threads_; }
+
+ private:
+  // Consecutive query tokens of one sequence, one kv head.
+  struct AttentionTile {
+    std::int32_t sequence = 0;
+    std::int32_t kv_head = 0;
+    std::int32_t first_row = 0;
+    std::int32_t num_rows = 0;
+    std::int32_t first_position = 0;
+  };
+
+  void plan_attention();
+  // For loops over rows that are too small to be worth waking threads.
+  int threads_for(std::int32_t rows, std::int32_t cols) const;
+
+  Gemm gemm_;
+  const Kernels& kernels_;
+  std::int32_t num_threads_;
+
+  const Batch* batch_ = nullptr;  // of the current step
+  HeadShape heads_;
+  std::vector<AttentionTile> tiles_;
+  std::unique_ptr<DeviceBuffer> scratch_;  // [threads, scratch_floats_]
+  std::size_t scratch_floats_ = 0;
+};
+
+}  // namespace batchmill

@@ -1,0 +1,132 @@
+#include "engine/cpu/cpu_runner.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpu_memory.h"
+#include "engine/cpu/kv_layout.h"
+#include "engine/gguf.h"
+#include "engine/transformer.h"
+#include "engine/weights.h"
+
+namespace batchmill {
+namespace {
+
+constexpr std::int32_t kVectorWidth = 16;
+constexpr std::int64_t kDefaultContexts = 64;
+
+DType resolve(CpuDType dtype, DType automatic) {
+  switch (dtype) {
+    case CpuDType::kF32:
+      return DType::kF32;
+    case CpuDType::kBF16:
+      return DType::kBF16;
+    case CpuDType::kAuto:
+      break;
+  }
+  return automatic;
+}
+
+void check_width(const char* what, std::int32_t value) {
+  if (value % kVectorWidth == 0) return;
+  throw std::runtime_error(std::string("the CPU backend needs ") + what +
+                           " that is a multiple of " + std::to_string(kVectorWidth) + ", not " +
+                           std::to_string(value));
+}
+
+std::int64_t weight_elements(const ModelConfig& config) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t q_rows = std::int64_t{config.num_heads} * config.head_dim;
+  const std::int64_t kv_rows = std::int64_t{config.num_kv_heads} * config.head_dim;
+  const std::int64_t layer =
+      hidden * (2 * q_rows + 2 * kv_rows) + 3 * hidden * config.intermediate_size;
+  // The vocabulary is there twice: a table to look up and a packed matrix to multiply.
+  return layer * config.num_layers + 2 * hidden * config.vocab_size;
+}
+
+class Runner : public CpuRunner {
+ public:
+  Runner(const ModelConfig& config, std::unique_ptr<CpuBackend> backend, Weights weights,
+         std::unique_ptr<KvCache> cache)
+      : backend_(*backend),
+        transformer_(config, std::move(backend), std::move(weights), std::move(cache)) {}
+
+  std::int32_t vocab_size() const override { return transformer_.vocab_size(); }
+  std::int32_t block_size_tokens() const override { return transformer_.block_size_tokens(); }
+  std::int32_t num_blocks() const override { return transformer_.num_blocks(); }
+  void forward(const Batch& batch, std::span<float> logits) override {
+    transformer_.forward(batch, logits);
+  }
+  std::string describe() const override { return backend_.describe(); }
+  std::vector<std::string> gemm_implementations() const override {
+    return backend_.gemm_implementations();
+  }
+
+ private:
+  const CpuBackend& backend_;  // the transformer's
+  Transformer transformer_;
+};
+
+}  // namespace
+
+CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
+  CpuPlan plan;
+  const bool fast_bf16 = best_instruction_set() == InstructionSet::kAvx512Bf16;
+  plan.dtype = resolve(options.dtype, fast_bf16 ? DType::kBF16 : DType::kF32);
+  plan.kv_dtype = resolve(options.kv_dtype, plan.dtype);
+  plan.threads = options.threads > 0 ? options.threads : available_threads();
+  plan.weight_bytes = weight_elements(config) * dtype_bytes(plan.dtype);
+  plan.available_bytes = available_memory_bytes();
+  plan.kv_bytes_per_token = config.kv_bytes_per_token(dtype_bytes(plan.kv_dtype));
+
+  const std::int64_t block_bytes = plan.kv_bytes_per_token * options.block_size_tokens;
+  std::int64_t blocks = options.num_blocks;
+  if (blocks <= 0 && options.kv_cache_bytes > 0) blocks = options.kv_cache_bytes / block_bytes;
+  if (options.num_blocks <= 0 && options.kv_cache_bytes <= 0) {
+    // A fifth of what the weights leave stays free for everything else.
+    const std::int64_t room = (plan.available_bytes - plan.weight_bytes) / 5 * 4;
+    const std::int64_t context_blocks =
+        (std::int64_t{config.max_context_tokens} + options.block_size_tokens - 1) /
+        options.block_size_tokens;
+    blocks = std::clamp<std::int64_t>(room / block_bytes, 0, kDefaultContexts * context_blocks);
+  }
+  // Slots are numbered by 32-bit integers.
+  blocks = std::min<std::int64_t>(
+      blocks, std::numeric_limits<std::int32_t>::max() / options.block_size_tokens);
+  plan.num_blocks = static_cast<std::int32_t>(blocks);
+  plan.kv_cache_bytes = blocks * block_bytes;
+  return plan;
+}
+
+std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConfig& config,
+                                           const CpuOptions& options) {
+  check_width("a hidden size", config.hidden_size);
+  check_width("an intermediate size", config.intermediate_size);
+  check_width("a head size", config.head_dim);
+  if (options.block_size_tokens < 1 || options.block_size_tokens % kKvGroupTokens != 0) {
+    throw std::runtime_error("the block size must be a multiple of " +
+                             std::to_string(kKvGroupTokens) + " tokens, not " +
+                             std::to_string(options.block_size_tokens));
+  }
+  const CpuPlan plan = plan_cpu(config, options);
+  if (plan.num_blocks < 1) {
+    throw std::runtime_error(
+        "no memory for a KV cache: " + std::to_string(plan.available_bytes >> 20) +
+        " MiB available, " + std::to_string(plan.weight_bytes >> 20) + " MiB of weights");
+  }
+  auto backend = std::make_unique<CpuBackend>(plan.dtype, plan.threads, options.instruction_set);
+  Weights weights = load_weights(file, config, backend.get());
+  KvCacheShape shape;
+  shape.num_layers = config.num_layers;
+  shape.num_blocks = plan.num_blocks;
+  shape.block_size_tokens = options.block_size_tokens;
+  shape.num_kv_heads = config.num_kv_heads;
+  shape.head_dim = config.head_dim;
+  shape.dtype = plan.kv_dtype;
+  auto cache = backend->make_kv_cache(shape);
+  return std::make_unique<Runner>(config, std::move(backend), std::move(weights), std::move(cache));
+}
+
+}  // namespace batchmill

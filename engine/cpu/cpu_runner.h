@@ -1,0 +1,65 @@
+// Makes a ModelRunner on this machine's processors, and tells what fits and how fast it could be.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/instruction_set.h"
+#include "engine/model_config.h"
+#include "engine/model_runner.h"
+#include "engine/tensor.h"
+
+namespace batchmill {
+
+class GgufFile;
+
+// What "auto" stands for is decided by resolve_cpu_options().
+enum class CpuDType : std::uint8_t { kAuto, kF32, kBF16 };
+
+struct CpuOptions {
+  CpuDType dtype = CpuDType::kAuto;  // auto: bf16 where the processor multiplies it, else f32
+  CpuDType kv_dtype = CpuDType::kAuto;  // auto: as dtype
+  std::int32_t threads = 0;  // 0: all that this process may use
+  std::int32_t block_size_tokens = 32;  // a multiple of 16
+  std::int32_t num_blocks = 0;  // > 0: exactly so many; else by kv_cache_bytes
+  std::int64_t kv_cache_bytes = 0;  // 0: what fits, no more than 64 contexts
+  InstructionSet instruction_set = best_instruction_set();
+};
+
+// An estimate for people and for defaults; nothing is allocated.
+struct CpuPlan {
+  DType dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
+  std::int32_t threads = 1;
+  std::int64_t weight_bytes = 0;
+  std::int64_t available_bytes = 0;  // memory that this process could still take
+  std::int64_t kv_bytes_per_token = 0;
+  std::int64_t kv_cache_bytes = 0;
+  std::int32_t num_blocks = 0;  // 0: the weights alone do not fit
+};
+CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options);
+
+// A runner and what can be said about it.
+class CpuRunner : public ModelRunner {
+ public:
+  virtual std::string describe() const = 0;
+  // oneDNN's implementation of each shape of matrix product run so far. Names with "ref" or "gemm:"
+  // are slow paths.
+  virtual std::vector<std::string> gemm_implementations() const = 0;
+};
+
+// Loads the weights. Throws std::runtime_error if the model or an option does not suit this backend
+// or the memory is too small.
+std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConfig& config,
+                                           const CpuOptions& options);
+
+// Floating-point operations per second of a large matrix product, best of several, after checking
+// its result.
+double measure_gemm_peak(DType dtype, std::int32_t threads);
+
+// Bytes per second of reading memory that no cache holds, best of several.
+double measure_read_bandwidth(std::int32_t threads);
+
+}  // namespace batchmill

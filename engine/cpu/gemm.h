@@ -1,0 +1,69 @@
+// Matrix products on oneDNN with weights packed once. Owned by a CpuBackend; one thread calls it,
+// OpenMP threads compute.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "engine/backend.h"
+#include "engine/tensor.h"
+
+namespace batchmill {
+
+class PackedMatrix : public Matrix {
+ public:
+  PackedMatrix(std::int32_t out_features, std::int32_t in_features, dnnl::memory memory,
+               std::unique_ptr<DeviceBuffer> buffer)
+      : Matrix(out_features, in_features), memory_(std::move(memory)), buffer_(std::move(buffer)) {}
+  const dnnl::memory& memory() const { return memory_; }
+
+ private:
+  dnnl::memory memory_;
+  std::unique_ptr<DeviceBuffer> buffer_;  // what memory_ points into
+};
+
+class Gemm {
+ public:
+  explicit Gemm(DType dtype);
+  ~Gemm();
+
+  DType dtype() const { return dtype_; }
+
+  // Packs a matrix whose rows [out][in] come from `rows`, called from several threads at once.
+  std::unique_ptr<PackedMatrix> pack(std::int32_t out_features, std::int32_t in_features,
+                                     const RowSource& rows);
+
+  // Rows that run() computes when it is asked for `rows`. Every other count would need a primitive
+  // of its own, which takes a fraction of a millisecond to make.
+  static std::int32_t padded_rows(std::int32_t rows);
+
+  // output [n, out] (+)= input [n, in] × matrixᵀ; both have room for padded_rows(n).
+  void run(const Tensor& input, const PackedMatrix& matrix, const Tensor& output, bool accumulate);
+
+  // oneDNN's names of the implementations made so far, e.g. "960x576 rows 64:
+  // brg:avx512_core_bf16".
+  std::vector<std::string> implementations() const;
+
+ private:
+  struct Primitive;
+  // out, in, padded rows, output dtype, accumulate
+  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, DType, bool>;
+
+  Primitive& primitive(const Key& key);
+  dnnl::memory::desc packed_description(std::int32_t out_features, std::int32_t in_features);
+
+  DType dtype_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::map<std::pair<std::int32_t, std::int32_t>, dnnl::memory::desc> packed_;
+  std::map<Key, std::unique_ptr<Primitive>> primitives_;
+};
+
+}  // namespace batchmill

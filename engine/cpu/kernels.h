@@ -1,0 +1,74 @@
+// The vector kernels of the CPU backend, one table per instruction set. All are pure functions on
+// one row or one attention task; the caller divides the work over threads.
+//
+// "act" and "kv" pointers are float* or bfloat16 bits (uint16_t*), as the table index says. Lengths
+// are multiples of 16.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/cpu/instruction_set.h"
+#include "engine/tensor.h"
+#include "engine/types.h"
+
+namespace batchmill {
+
+// Most rows of stacked queries that a task's scratch has room for by default; more only if one kv
+// head has more query heads.
+inline constexpr std::int32_t kAttentionTileRows = 48;
+
+// Consecutive query tokens of one sequence against one kv head.
+struct AttentionTask {
+  const void* queries = nullptr;  // act: first token, first query head of the kv head
+  void* output = nullptr;  // act: likewise
+  std::int64_t query_stride = 0;  // elements from one token to the next
+  std::int64_t output_stride = 0;
+  const std::byte* layer = nullptr;  // kv: the layer's blocks (kv_layout.h)
+  const BlockId* block_table = nullptr;
+  std::int32_t num_queries = 0;
+  std::int32_t first_position = 0;  // of the first token; it sees keys 0 to itself
+  std::int32_t group_heads = 0;  // query heads per kv head
+  std::int32_t kv_head = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t block_size_tokens = 0;
+  float scale = 1.0f;
+  float* scratch = nullptr;  // attention_scratch_floats(), aligned to 64 bytes
+};
+
+// Query tokens per task, so that their stacked heads fit kAttentionTileRows.
+std::int32_t attention_tile_queries(std::int32_t group_heads);
+std::size_t attention_scratch_floats(std::int32_t group_heads, std::int32_t head_dim);
+
+struct Kernels {
+  InstructionSet set = InstructionSet::kBaseline;
+
+  // out [cols] act = input [cols] ÷ rms × weight [cols].
+  void (*rms_norm[2])(const float* input, const float* weight, std::int32_t cols, float epsilon,
+                      void* output) = {};
+
+  // out [inner] act = silu(gate) × up of [gate | up] act.
+  void (*silu_mul[2])(const void* gate_up, std::int32_t inner, void* output) = {};
+
+  // out [cols] f32 = act.
+  void (*widen[2])(const void* input, std::int32_t cols, float* output) = {};
+
+  // Rotates heads [num_heads, head_dim] act in place; rotation: [cos D/2 | sin D/2].
+  void (*rotate[2])(void* heads, std::int32_t num_heads, std::int32_t head_dim,
+                    const float* rotation) = {};
+
+  // Stores one token of one kv head: k (rotated on the way) and v act [head_dim] into groups of kv
+  // at index `token` (0 to 15). [act][kv]
+  void (*store_kv[2][2])(const void* key, const void* value, std::int32_t head_dim,
+                         const float* rotation, std::int32_t token, void* key_group,
+                         void* value_group) = {};
+
+  // [act][kv]
+  void (*attend[2][2])(const AttentionTask& task) = {};
+};
+
+// The set must be one that this processor supports.
+const Kernels& kernels_for(InstructionSet set);
+
+}  // namespace batchmill

@@ -1,0 +1,30 @@
+// Kernels for AVX2 and FMA.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "engine/cpu/kernel_tables.h"
+#include "engine/cpu/kv_layout.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace batchmill {
+namespace {
+
+constexpr int kLanes = 8;
+#include "engine/cpu/vector_kernels.inc"
+
+}  // namespace
+
+const Kernels& avx2_kernels() {
+  static const Kernels kernels = make_kernels(InstructionSet::kAvx2);
+  return kernels;
+}
+
+}  // namespace batchmill
+
+#pragma GCC pop_options

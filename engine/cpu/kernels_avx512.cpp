@@ -1,0 +1,30 @@
+// Kernels for AVX-512.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "engine/cpu/kernel_tables.h"
+#include "engine/cpu/kv_layout.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+
+namespace batchmill {
+namespace {
+
+constexpr int kLanes = 16;
+#include "engine/cpu/vector_kernels.inc"
+
+}  // namespace
+
+const Kernels& avx512_kernels() {
+  static const Kernels kernels = make_kernels(InstructionSet::kAvx512);
+  return kernels;
+}
+
+}  // namespace batchmill
+
+#pragma GCC pop_options

@@ -1,0 +1,45 @@
+// Kernels for AVX-512 with bfloat16 products.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "engine/cpu/kernel_tables.h"
+#include "engine/cpu/kv_layout.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,prefer-vector-width=512")
+
+namespace batchmill {
+namespace {
+
+constexpr int kLanes = 16;
+#define BATCHMILL_OWN_BF16
+#include "engine/cpu/vector_kernels.inc"
+
+BATCHMILL_INLINE void store(std::uint16_t* target, Floats value) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), reinterpret_cast<__m256i>(rounded));
+}
+
+BATCHMILL_INLINE Floats dot_pairs(Floats sum, std::uint32_t a, Words b) {
+  return _mm512_dpbf16_ps(
+      reinterpret_cast<__m512>(sum),
+      reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<std::int32_t>(a))),
+      reinterpret_cast<__m512bh>(b));
+}
+
+}  // namespace
+
+const Kernels& avx512_bf16_kernels() {
+  static const Kernels kernels = make_kernels(InstructionSet::kAvx512Bf16);
+  return kernels;
+}
+
+}  // namespace batchmill
+
+#pragma GCC pop_options

@@ -1,0 +1,47 @@
+// The physical paged cache of keys and values: layers × blocks of memory and no policy. Which block
+// belongs to whom is the scheduler's business. Owned by a Transformer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "engine/tensor.h"
+
+namespace batchmill {
+
+struct KvCacheShape {
+  std::int32_t num_layers = 0;
+  std::int32_t num_blocks = 0;
+  std::int32_t block_size_tokens = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  DType dtype = DType::kF32;
+
+  // K and V of one layer's block.
+  std::size_t layer_block_bytes() const {
+    return 2 * static_cast<std::size_t>(block_size_tokens) * num_kv_heads * head_dim *
+           dtype_bytes(dtype);
+  }
+  std::size_t layer_bytes() const { return layer_block_bytes() * num_blocks; }
+  std::size_t bytes() const { return layer_bytes() * num_layers; }
+};
+
+// A layer is an array of blocks of layer_block_bytes(). What a block looks like inside is its
+// backend's own affair.
+class KvCache {
+ public:
+  KvCache(const KvCacheShape& shape, std::unique_ptr<DeviceBuffer> memory)
+      : shape_(shape), memory_(std::move(memory)) {}
+
+  const KvCacheShape& shape() const { return shape_; }
+  std::byte* layer(std::int32_t index) const {
+    return static_cast<std::byte*>(memory_->data()) + shape_.layer_bytes() * index;
+  }
+
+ private:
+  KvCacheShape shape_;
+  std::unique_ptr<DeviceBuffer> memory_;
+};
+
+}  // namespace batchmill

@@ -1,0 +1,46 @@
+// Views of matrices in a backend's memory. Plain values; the memory belongs to a DeviceBuffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace batchmill {
+
+enum class DType : std::uint8_t { kF32 = 0, kBF16 = 1 };
+
+constexpr std::int32_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr const char* dtype_name(DType dtype) { return dtype == DType::kF32 ? "f32" : "bf16"; }
+
+// Row-major and contiguous, in the memory of one backend.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  std::int32_t rows = 0;
+  std::int32_t cols = 0;
+
+  std::size_t row_bytes() const { return static_cast<std::size_t>(cols) * dtype_bytes(dtype); }
+  std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes(); }
+  Tensor first_rows(std::int32_t count) const { return {data, dtype, count, cols}; }
+
+  template <typename T>
+  T* row(std::int32_t index) const {
+    return static_cast<T*>(data) + static_cast<std::int64_t>(index) * cols;
+  }
+};
+
+// Memory of a backend; freed when destroyed.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  void* data() const { return data_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+
+ protected:
+  DeviceBuffer(void* data, std::size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+
+ private:
+  void* data_;
+  std::size_t size_bytes_;
+};
+
+}  // namespace batchmill

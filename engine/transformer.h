@@ -1,0 +1,61 @@
+// A decoder-only transformer, written once over the operations of a Backend. Owns weights and KV
+// cache. One owner thread; nothing is allocated in a step that is no larger than an earlier one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "engine/backend.h"
+#include "engine/kv_cache.h"
+#include "engine/model_config.h"
+#include "engine/model_runner.h"
+#include "engine/weights.h"
+
+namespace batchmill {
+
+class Transformer : public ModelRunner {
+ public:
+  Transformer(const ModelConfig& config, std::unique_ptr<Backend> backend, Weights weights,
+              std::unique_ptr<KvCache> cache);
+  ~Transformer() override;
+
+  std::int32_t vocab_size() const override { return config_.vocab_size; }
+  std::int32_t block_size_tokens() const override { return cache_->shape().block_size_tokens; }
+  std::int32_t num_blocks() const override { return cache_->shape().num_blocks; }
+  void forward(const Batch& batch, std::span<float> logits) override;
+
+  const Backend& backend() const { return *backend_; }
+
+ private:
+  // Working memory of a step. Rows have room for Backend::padded_rows.
+  struct Activations {
+    Tensor hidden;  // f32 [N, H] residual stream
+    Tensor rotations;  // f32 [N, D]
+    Tensor normed;  // act [N, H]
+    Tensor qkv;  // act [N, (heads + 2 kv heads) × D]
+    Tensor attended;  // act [N, heads × D]
+    Tensor gate_up;  // act [N, 2 I]
+    Tensor mlp;  // act [N, I]
+    Tensor last;  // f32 [R, H]
+    Tensor logits;  // f32 [R, V]
+    std::unique_ptr<DeviceBuffer> row_memory;
+    std::unique_ptr<DeviceBuffer> logits_memory;
+    std::int32_t max_rows = 0;
+    std::int32_t max_logits_rows = 0;
+  };
+
+  void reserve_rows(std::int32_t rows);
+  void reserve_logits_rows(std::int32_t rows);
+  void run_layer(std::int32_t index, std::int32_t num_rows);
+  void compute_logits(std::int32_t num_rows, std::span<float> logits);
+
+  ModelConfig config_;
+  HeadShape heads_;
+  std::unique_ptr<Backend> backend_;  // outlives everything that lies in its memory
+  Weights weights_;
+  std::unique_ptr<KvCache> cache_;
+  Activations act_;
+};
+
+}  // namespace batchmill

@@ -1,0 +1,223 @@
+#include "engine/weights.h"
+
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "engine/dequantize.h"
+#include "engine/gguf.h"
+
+namespace batchmill {
+namespace {
+
+struct TensorSpec {
+  std::string name;
+  std::int64_t rows = 1;
+  std::int64_t cols = 0;
+};
+
+std::string layer_name(std::int32_t layer, const char* part) {
+  return "blk." + std::to_string(layer) + "." + part + ".weight";
+}
+
+std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t q_rows = std::int64_t{config.num_heads} * config.head_dim;
+  const std::int64_t kv_rows = std::int64_t{config.num_kv_heads} * config.head_dim;
+  const std::int64_t inner = config.intermediate_size;
+  std::vector<TensorSpec> specs = {{"token_embd.weight", config.vocab_size, hidden},
+                                   {"output_norm.weight", 1, hidden}};
+  if (!config.tied_embeddings) specs.push_back({"output.weight", config.vocab_size, hidden});
+  for (std::int32_t i = 0; i < config.num_layers; ++i) {
+    specs.push_back({layer_name(i, "attn_norm"), 1, hidden});
+    specs.push_back({layer_name(i, "attn_q"), q_rows, hidden});
+    specs.push_back({layer_name(i, "attn_k"), kv_rows, hidden});
+    specs.push_back({layer_name(i, "attn_v"), kv_rows, hidden});
+    specs.push_back({layer_name(i, "attn_output"), hidden, q_rows});
+    specs.push_back({layer_name(i, "ffn_norm"), 1, hidden});
+    specs.push_back({layer_name(i, "ffn_gate"), inner, hidden});
+    specs.push_back({layer_name(i, "ffn_up"), inner, hidden});
+    specs.push_back({layer_name(i, "ffn_down"), hidden, inner});
+  }
+  return specs;
+}
+
+void check_tensor(const GgufFile& file, const TensorSpec& spec) {
+  const GgufTensor& tensor = file.tensor(spec.name);
+  const GgmlTypeInfo* info = find_type_info(tensor.type);
+  if (info == nullptr || !info->supported) {
+    file.fail("tensor '" + spec.name + "' has type " + type_name(tensor.type) +
+              ", which is not supported");
+  }
+  const bool shape_fits = tensor.dims[0] == static_cast<std::uint64_t>(spec.cols) &&
+                          tensor.dims[1] == static_cast<std::uint64_t>(spec.rows) &&
+                          tensor.dims[2] == 1 && tensor.dims[3] == 1;
+  if (!shape_fits) {
+    file.fail("tensor '" + spec.name + "' is " + std::to_string(tensor.num_rows()) + " rows of " +
+              std::to_string(tensor.dims[0]) + ", the metadata say " + std::to_string(spec.rows) +
+              " of " + std::to_string(spec.cols));
+  }
+}
+
+// Rows of a tensor of the file, whatever its type.
+class TensorRows {
+ public:
+  TensorRows(const GgufFile& file, const std::string& name)
+      : tensor_(&file.tensor(name)),
+        cols_(static_cast<std::int64_t>(tensor_->dims[0])),
+        row_bytes_(batchmill::row_bytes(tensor_->type, cols_)) {}
+
+  void read(std::int64_t row, float* output) const {
+    dequantize_row(tensor_->type, tensor_->bytes.data() + row * row_bytes_, cols_, output);
+  }
+
+ private:
+  const GgufTensor* tensor_;
+  std::int64_t cols_;
+  std::size_t row_bytes_;
+};
+
+// GGUF files of this architecture hold the rows of q and k per head in the order that rotates
+// neighbours (2i, 2i + 1). This gives the file's row for row `row` in half-split order (i, i +
+// D/2).
+std::int64_t interleaved_row(std::int64_t row, std::int32_t head_dim) {
+  const std::int64_t half = head_dim / 2;
+  const std::int64_t in_head = row % head_dim;
+  return row - in_head + 2 * (in_head % half) + in_head / half;
+}
+
+class Loader {
+ public:
+  Loader(const GgufFile& file, const ModelConfig& config, Backend* backend)
+      : file_(file), config_(config), backend_(*backend) {}
+
+  Weights load() {
+    Weights weights;
+    weights_ = &weights;
+    const TensorRows embedding(file_, "token_embd.weight");
+    const RowSource embedding_rows = [&](std::int64_t row, float* out) {
+      embedding.read(row, out);
+    };
+    auto table = backend_.make_table(config_.vocab_size, config_.hidden_size, embedding_rows);
+    weights.embedding = {table->data(), backend_.activation_dtype(), config_.vocab_size,
+                         config_.hidden_size};
+    weights.buffers.push_back(std::move(table));
+    for (std::int32_t i = 0; i < config_.num_layers; ++i) weights.layers.push_back(load_layer(i));
+    weights.output_norm = load_vector("output_norm.weight");
+    const char* output = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
+    weights.output = load_matrix(output, config_.vocab_size, config_.hidden_size);
+    weights.rope_frequencies = upload(rope_frequencies(file_, config_));
+    return weights;
+  }
+
+ private:
+  LayerWeights load_layer(std::int32_t index) {
+    LayerWeights layer;
+    const std::int32_t q_rows = config_.num_heads * config_.head_dim;
+    layer.attention_norm = load_vector(layer_name(index, "attn_norm"));
+    layer.qkv = load_qkv(index);
+    layer.attention_output =
+        load_matrix(layer_name(index, "attn_output"), config_.hidden_size, q_rows);
+    layer.mlp_norm = load_vector(layer_name(index, "ffn_norm"));
+    layer.gate_up = load_gate_up(index);
+    layer.down =
+        load_matrix(layer_name(index, "ffn_down"), config_.hidden_size, config_.intermediate_size);
+    return layer;
+  }
+
+  std::unique_ptr<Matrix> load_qkv(std::int32_t index) {
+    const TensorRows q(file_, layer_name(index, "attn_q"));
+    const TensorRows k(file_, layer_name(index, "attn_k"));
+    const TensorRows v(file_, layer_name(index, "attn_v"));
+    const std::int32_t head_dim = config_.head_dim;
+    const std::int64_t q_rows = std::int64_t{config_.num_heads} * head_dim;
+    const std::int64_t kv_rows = std::int64_t{config_.num_kv_heads} * head_dim;
+    return backend_.make_matrix(static_cast<std::int32_t>(q_rows + 2 * kv_rows),
+                                config_.hidden_size, [&](std::int64_t row, float* out) {
+                                  if (row < q_rows) {
+                                    q.read(interleaved_row(row, head_dim), out);
+                                  } else if (row < q_rows + kv_rows) {
+                                    k.read(interleaved_row(row - q_rows, head_dim), out);
+                                  } else {
+                                    v.read(row - q_rows - kv_rows, out);
+                                  }
+                                });
+  }
+
+  std::unique_ptr<Matrix> load_gate_up(std::int32_t index) {
+    const TensorRows gate(file_, layer_name(index, "ffn_gate"));
+    const TensorRows up(file_, layer_name(index, "ffn_up"));
+    const std::int32_t inner = config_.intermediate_size;
+    return backend_.make_matrix(2 * inner, config_.hidden_size, [&](std::int64_t row, float* out) {
+      row < inner ? gate.read(row, out) : up.read(row - inner, out);
+    });
+  }
+
+  std::unique_ptr<Matrix> load_matrix(const std::string& name, std::int32_t rows,
+                                      std::int32_t cols) {
+    const TensorRows tensor(file_, name);
+    return backend_.make_matrix(rows, cols,
+                                [&](std::int64_t row, float* out) { tensor.read(row, out); });
+  }
+
+  Tensor load_vector(const std::string& name) {
+    std::vector<float> values(file_.tensor(name).dims[0]);
+    TensorRows(file_, name).read(0, values.data());
+    return upload(values);
+  }
+
+  Tensor upload(const std::vector<float>& values) {
+    auto buffer = backend_.allocate(values.size() * sizeof(float));
+    backend_.upload(std::as_bytes(std::span(values)), buffer->data());
+    const Tensor tensor{buffer->data(), DType::kF32, 1, static_cast<std::int32_t>(values.size())};
+    weights_->buffers.push_back(std::move(buffer));
+    return tensor;
+  }
+
+  const GgufFile& file_;
+  const ModelConfig& config_;
+  Backend& backend_;
+  Weights* weights_ = nullptr;
+};
+
+}  // namespace
+
+void check_weights(const GgufFile& file, const ModelConfig& config) {
+  std::set<std::string, std::less<>> known = {"rope_freqs.weight"};
+  for (const TensorSpec& spec : expected_tensors(config)) {
+    check_tensor(file, spec);
+    known.insert(spec.name);
+  }
+  if (file.find_tensor("rope_freqs.weight") != nullptr) {
+    check_tensor(file, {"rope_freqs.weight", 1, config.head_dim / 2});
+  }
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (!known.contains(tensor.name)) {
+      file.fail("tensor '" + std::string(tensor.name) + "' is not part of architecture '" +
+                config.architecture + "' as it is supported");
+    }
+  }
+}
+
+std::vector<float> rope_frequencies(const GgufFile& file, const ModelConfig& config) {
+  std::vector<float> frequencies(static_cast<std::size_t>(config.head_dim / 2));
+  std::vector<float> factors(frequencies.size(), 1.0f);
+  if (const GgufTensor* tensor = file.find_tensor("rope_freqs.weight")) {
+    dequantize_row(tensor->type, tensor->bytes.data(), config.head_dim / 2, factors.data());
+  }
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    if (!(factors[i] > 0)) file.fail("tensor 'rope_freqs.weight' holds a factor that is not > 0");
+    const double exponent = -2.0 * static_cast<double>(i) / config.rope_dim;
+    const double base = std::pow(static_cast<double>(config.rope_theta), exponent);
+    frequencies[i] = static_cast<float>(base / config.rope_linear_factor / factors[i]);
+  }
+  return frequencies;
+}
+
+Weights load_weights(const GgufFile& file, const ModelConfig& config, Backend* backend) {
+  check_weights(file, config);
+  return Loader(file, config, backend).load();
+}
+
+}  // namespace batchmill
