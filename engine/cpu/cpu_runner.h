@@ -1,4 +1,4 @@
-// Makes a ModelRunner on this machine's processors, and tells what fits and how fast it could be.
+// Makes a ModelRunner on this machine's processors, and tells what fits.
 #pragma once
 
 #include <cstdint>
@@ -54,12 +54,5 @@ class CpuRunner : public ModelRunner {
 // or the memory is too small.
 std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConfig& config,
                                            const CpuOptions& options);
-
-// Floating-point operations per second of a large matrix product, best of several, after checking
-// its result.
-double measure_gemm_peak(DType dtype, std::int32_t threads);
-
-// Bytes per second of reading memory that no cache holds, best of several.
-double measure_read_bandwidth(std::int32_t threads);
 
 }  // namespace batchmill
