@@ -1,5 +1,6 @@
-// Cuts a byte stream into lines. Only LF ends a line; a CR before it and a byte order mark at a
-// line's start are dropped; a line over the limit is cut and flagged, in bounded memory.
+// Cuts a byte stream into lines. Only LF ends a line; a CR before it and byte order marks at a
+// line's start are dropped; a line over the limit is cut and flagged, in bounded memory. Owned by
+// whoever reads the stream; one thread.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,17 @@ class LineSplitter {
   void finish(std::vector<InputLine>* lines);
 
   std::uint64_t offset_bytes() const { return offset_bytes_; }  // of all bytes fed
+  bool at_line_start() const { return partial_.empty() && !skipping_; }
 
  private:
+  void keep(std::string_view piece);  // a part of a line, without its LF
+  void end_line(std::vector<InputLine>* lines);
+
   std::uint64_t max_line_bytes_;
   std::uint64_t next_line_;
   std::uint64_t offset_bytes_;
-  std::string partial_;
-  bool skipping_ = false;
+  std::string partial_;  // of the line that has not ended yet
+  bool skipping_ = false;  // that line is over the limit
 };
 
 }  // namespace batchmill
