@@ -6,9 +6,10 @@
 kPackages=(
   # build
   g++ cmake ninja-build pkg-config ccache git
-  # libraries
-  libcaf-dev librocksdb-dev libzmq3-dev cppzmq-dev libdnnl-dev nlohmann-json3-dev libcli11-dev
-  libspdlog-dev libfmt-dev libtomlplusplus-dev libutf8proc-dev libzstd-dev libxxhash-dev zlib1g-dev
+  # libraries (ocl-icd-opencl-dev: the CMake package of oneDNN asks for OpenCL)
+  libcaf-dev librocksdb-dev libzmq3-dev cppzmq-dev libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev
+  libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libutf8proc-dev libzstd-dev
+  libxxhash-dev zlib1g-dev
   # tests and checks
   libgtest-dev libgmock-dev python3 python3-zmq clang-format
   # fetching the model
