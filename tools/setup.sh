@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What tools/test and tools/quickstart share: packages, model, build. Sourced by bash with the
 # clone's root as working directory. Changes nothing outside the clone, the cache directory and the
 # installed packages.
