@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -158,52 +159,51 @@ void Bpe::merge_short(std::vector<TokenId>* ids) const {
   ids->resize(num_pairs + 1);
 }
 
-namespace {
-
-// Orders a heap so that its front is the best merge, the leftmost one among equals.
-bool comes_later(const Bpe::Scratch::Candidate& a, const Bpe::Scratch::Candidate& b) {
-  return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
-}
-
-}  // namespace
-
-void Bpe::push_candidate(std::uint32_t left, Scratch* scratch) const {
+bool Bpe::add_candidate(std::uint32_t left, Scratch* scratch) const {
   const std::uint32_t right = scratch->symbols[left].next;
-  if (right == kNone) return;
-  const TokenId left_id = scratch->symbols[left].id;
-  const TokenId right_id = scratch->symbols[right].id;
-  const Merge* found = find_merge(left_id, right_id);
-  if (found == nullptr) return;
-  scratch->heap.push_back({found->rank, left, found->pair, found->joined});
-  std::push_heap(scratch->heap.begin(), scratch->heap.end(), comes_later);
+  if (right == kNone) return false;
+  const Merge* found = find_merge(scratch->symbols[left].id, scratch->symbols[right].id);
+  if (found == nullptr) return false;
+  scratch->heap.push_back(std::uint64_t{found->rank} << 32 | left);
+  return true;
 }
 
 void Bpe::merge_long(Scratch* scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch->symbols;
-  std::vector<Scratch::Candidate>& heap = scratch->heap;
+  std::vector<std::uint64_t>& heap = scratch->heap;
+  if (scratch->ids.size() >= kNone) throw std::length_error("tokenizer: a piece of over 4 GiB");
   const auto num_symbols = static_cast<std::uint32_t>(scratch->ids.size());
   symbols.clear();
   heap.clear();
   for (std::uint32_t i = 0; i < num_symbols; ++i) {
-    symbols.push_back(
-        {scratch->ids[i], i == 0 ? kNone : i - 1, i + 1 < num_symbols ? i + 1 : kNone});
+    const std::uint32_t next = i + 1 < num_symbols ? i + 1 : kNone;
+    symbols.push_back({scratch->ids[i], i == 0 ? kNone : i - 1, next});
   }
-  for (std::uint32_t i = 0; i < num_symbols; ++i) push_candidate(i, scratch);
+  for (std::uint32_t i = 0; i < num_symbols; ++i) add_candidate(i, scratch);
+  // The smallest comes first: the best merge, the leftmost among equals.
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
   while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), comes_later);
-    const Scratch::Candidate candidate = heap.back();
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto rank = static_cast<std::uint32_t>(heap.back() >> 32);
+    const auto index = static_cast<std::uint32_t>(heap.back());
     heap.pop_back();
-    Scratch::Symbol& left = symbols[candidate.left];
+    Scratch::Symbol& left = symbols[index];
     // A symbol that was joined to its left neighbour has no id any more.
     if (left.id == kNoToken || left.next == kNone) continue;
     Scratch::Symbol& right = symbols[left.next];
-    if (pair_of(left.id, right.id) != candidate.pair) continue;
-    left.id = candidate.joined;
+    const Merge* found = find_merge(left.id, right.id);
+    if (found == nullptr || found->rank != rank) continue;
+    left.id = found->joined;
     right.id = kNoToken;
     left.next = right.next;
-    if (left.next != kNone) symbols[left.next].previous = candidate.left;
-    push_candidate(candidate.left, scratch);
-    if (left.previous != kNone) push_candidate(left.previous, scratch);
+    if (left.next != kNone) symbols[left.next].previous = index;
+    const auto push = [&](std::uint32_t first) {
+      if (add_candidate(first, scratch)) {
+        std::push_heap(heap.begin(), heap.end(), std::greater<>());
+      }
+    };
+    push(index);
+    if (left.previous != kNone) push(left.previous);
   }
   scratch->ids.clear();
   for (std::uint32_t i = 0; i != kNone; i = symbols[i].next) scratch->ids.push_back(symbols[i].id);

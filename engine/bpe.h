@@ -23,16 +23,11 @@ class Bpe {
       std::uint32_t previous;
       std::uint32_t next;
     };
-    // Two neighbours that may be joined, unless one of them has changed since.
-    struct Candidate {
-      std::uint32_t rank;
-      std::uint32_t left;  // index of the left symbol
-      std::uint64_t pair;
-      TokenId joined;
-    };
     std::vector<TokenId> ids;
     std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    // Neighbours that may be joined: the merge's rank, then the left symbol's index. One whose
+    // symbols have changed since is recognised by its rank.
+    std::vector<std::uint64_t> heap;
   };
 
   // `whole_pieces_first`: a piece that is an entry is that token without merging. Neither argument
@@ -64,7 +59,8 @@ class Bpe {
   void merge(std::string_view piece, Scratch* scratch) const;
   void merge_short(std::vector<TokenId>* ids) const;
   void merge_long(Scratch* scratch) const;
-  void push_candidate(std::uint32_t left, Scratch* scratch) const;
+  // Appends the pair that starts at symbol `left` to the heap's array; false if it does not join.
+  bool add_candidate(std::uint32_t left, Scratch* scratch) const;
 
   static constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15u;
 
