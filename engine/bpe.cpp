@@ -112,6 +112,7 @@ const Bpe::Merge* Bpe::find_merge(TokenId left, TokenId right) const {
 }
 
 void Bpe::encode(std::string_view piece, Scratch* scratch, std::vector<TokenId>* ids) const {
+  if (piece.empty()) return;
   const TokenId whole = pieces_.find(piece);
   if (whole != kNoToken) {
     ids->push_back(whole);
