@@ -22,8 +22,8 @@ float weight(std::int64_t row, std::int64_t col) { return static_cast<float>((ro
 struct GemmProbe::Impl {
   Impl(DType dtype, std::int32_t num_threads) : threads(num_threads), gemm(dtype) {
     omp_set_num_threads(threads);
-    matrix = gemm.pack(kSize, kSize, [](std::int64_t row, float* output) {
-      for (std::int32_t i = 0; i < kSize; ++i) output[i] = weight(row, i);
+    matrix = gemm.pack(kSize, kSize, [](std::int64_t row, float* values) {
+      for (std::int32_t i = 0; i < kSize; ++i) values[i] = weight(row, i);
     });
     const std::size_t elements = std::size_t{kSize} * kSize;
     input_memory = allocate_cpu_buffer(elements * static_cast<std::size_t>(dtype_bytes(dtype)));
