@@ -133,7 +133,20 @@ inline void expect_all_blocks_back(const Engine& engine) {
   EXPECT_LE(stats.num_cached_blocks, stats.num_free_blocks);
 }
 
-// Distinct non-empty prefixes over all prompts, where each prompt's last token counts by itself.
+// Rows that prefix sharing cannot avoid, whatever the order: each distinct prefix once, and the
+// last token of each prompt that equals another one.
+inline std::int64_t least_rows(const std::vector<std::vector<TokenId>>& prompts) {
+  std::set<std::vector<TokenId>> prefixes;
+  for (const auto& prompt : prompts) {
+    for (std::size_t size = 1; size <= prompt.size(); ++size) {
+      prefixes.insert({prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(size)});
+    }
+  }
+  const std::set<std::vector<TokenId>> distinct(prompts.begin(), prompts.end());
+  return static_cast<std::int64_t>(prefixes.size() + prompts.size() - distinct.size());
+}
+
+// Distinct proper prefixes over all prompts, plus each prompt's last token: what `possible` counts.
 inline std::int64_t trie_bound(const std::vector<std::vector<TokenId>>& prompts) {
   std::set<std::vector<TokenId>> prefixes;
   for (const auto& prompt : prompts) {
