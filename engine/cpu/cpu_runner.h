@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cpu/instruction_set.h"
+#include "engine/model.h"
 #include "engine/model_config.h"
 #include "engine/model_runner.h"
 #include "engine/tensor.h"
@@ -54,5 +55,8 @@ class CpuRunner : public ModelRunner {
 // or the memory is too small.
 std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConfig& config,
                                            const CpuOptions& options);
+inline std::unique_ptr<CpuRunner> make_cpu_runner(const Model& model, const CpuOptions& options) {
+  return make_cpu_runner(model.file(), model.config(), options);
+}
 
 }  // namespace batchmill
