@@ -21,8 +21,8 @@ constexpr std::size_t kMaxWholePieceBytes = 256;
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
 [[noreturn]] void fail_merge(std::size_t rank, const std::string& merge, const std::string& why) {
-  throw std::runtime_error("vocabulary: merge " + std::to_string(rank) + " (\"" + merge + "\") " +
-                           why);
+  throw std::runtime_error("vocabulary: merge " + std::to_string(rank) + " (" + quoted(merge) +
+                           ") " + why);
 }
 
 // Merging must not turn plain text into these.
@@ -70,7 +70,7 @@ void Bpe::read_merges(const Vocabulary& vocabulary, const VocabularyIndex& index
     const std::string right = merge.substr(space + 1);
     const auto id_of = [&](const std::string& token) {
       const TokenId id = index.find(token);
-      if (id == kNoToken) fail_merge(rank, merge, "needs \"" + token + "\", which is no token");
+      if (id == kNoToken) fail_merge(rank, merge, "needs " + quoted(token) + ", which is no token");
       return id;
     };
     const std::uint64_t pair = pair_of(id_of(left), id_of(right));

@@ -13,8 +13,8 @@ namespace {
 const PreTokenizer* require_pre_tokenizer(const std::string& name) {
   const PreTokenizer* found = find_pre_tokenizer(name);
   if (found == nullptr) {
-    throw std::runtime_error("tokenizer: pre-tokenizer \"" + name +
-                             "\" is not supported (known: " + known_pre_tokenizers() + ")");
+    throw std::runtime_error("tokenizer: pre-tokenizer " + quoted(name) +
+                             " is not supported (known: " + known_pre_tokenizers() + ")");
   }
   return found;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/bpe_tokenizer.h"
 #include "engine/unicode.h"
+#include "engine/vocabulary_index.h"
 
 namespace batchmill {
 
@@ -14,7 +15,7 @@ std::unique_ptr<Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
   std::string kind;
   if (model == "llama") kind = " (SentencePiece)";
   if (model == "bert") kind = " (WordPiece)";
-  throw std::runtime_error("tokenizer: model \"" + model + "\"" + kind +
+  throw std::runtime_error("tokenizer: model " + quoted(model) + kind +
                            " is not supported (known: gpt2)");
 }
 

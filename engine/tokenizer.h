@@ -71,12 +71,13 @@ class Tokenizer {
   virtual std::vector<TokenId> encode(const MarkedText& text) const = 0;
 
   // The bytes that one token stands for. `with_special`: control tokens give their text, else "".
+  // Unused entries and ids outside the vocabulary stand for nothing.
   virtual std::string token_bytes(TokenId id, bool with_special) const = 0;
 
   // Text of ids, valid UTF-8 (invalid parts become U+FFFD).
   std::string decode(std::span<const TokenId> ids, bool with_special) const;
 
-  // The vocabulary's own spelling of a token, e.g. "Ġthe", for showing to people.
+  // The vocabulary's own spelling of a token, e.g. "Ġthe", for showing to people; "" outside it.
   virtual std::string_view piece(TokenId id) const = 0;
 
   // The id whose piece is exactly `piece`, or kNoToken.

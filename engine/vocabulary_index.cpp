@@ -4,7 +4,29 @@
 #include <string>
 #include <utility>
 
+#include "engine/unicode.h"
+
 namespace batchmill {
+
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 60;
+  constexpr std::string_view kHexDigits = "0123456789abcdef";
+  std::string out = "\"";
+  std::size_t position = 0;
+  while (position < text.size() && position < kMaxBytes) {
+    const Utf8Part part = utf8_part_at(text, position);
+    const auto byte = static_cast<unsigned char>(text[position]);
+    const bool prints = part.state == Utf8Part::State::kCharacter && byte >= 0x20 && byte != 0x7F;
+    if (prints) {
+      out += text.substr(position, part.num_bytes);
+      position += part.num_bytes;
+    } else {
+      out += {'\\', 'x', kHexDigits[byte >> 4], kHexDigits[byte & 0xF]};
+      ++position;
+    }
+  }
+  return out + (position < text.size() ? "…\"" : "\"");
+}
 
 VocabularyIndex::VocabularyIndex(const Vocabulary* vocabulary) : vocabulary_(vocabulary) {
   const std::vector<std::string>& tokens = vocabulary->tokens;
@@ -22,7 +44,7 @@ VocabularyIndex::VocabularyIndex(const Vocabulary* vocabulary) : vocabulary_(voc
     const auto [other, is_new] = ids_.try_emplace(tokens[id], id);
     if (!is_new) {
       throw std::runtime_error("vocabulary: tokens " + std::to_string(other->second) + " and " +
-                               std::to_string(id) + " are both \"" + tokens[id] + "\"");
+                               std::to_string(id) + " are both " + quoted(tokens[id]));
     }
   }
 }

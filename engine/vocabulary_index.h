@@ -2,12 +2,16 @@
 // owns one. Immutable; any thread.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "engine/tokenizer.h"
 
 namespace batchmill {
+
+// `text` in quotes for an error's one line: long texts are cut, bytes that do not print are \xNN.
+std::string quoted(std::string_view text);
 
 class VocabularyIndex {
  public:

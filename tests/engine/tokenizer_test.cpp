@@ -272,6 +272,71 @@ TEST(TokenizerTest, NamesTheBrokenEntry) {
   EXPECT_THAT(creation_error(no_bytes), HasSubstr("single byte"));
 }
 
+TEST(TokenizerTest, ErrorsAreOneShortLineOfUtf8) {
+  Vocabulary vocabulary = byte_vocabulary();
+  vocabulary.merges = {"a " + std::string(100'000, '\n') + "\xFF"};
+  const std::string error = creation_error(vocabulary);
+  EXPECT_THAT(error, HasSubstr("\"a \\x0a\\x0a"));
+  EXPECT_LT(error.size(), 1000u);
+  EXPECT_EQ(error.find('\n'), std::string::npos);
+  EXPECT_EQ(valid_utf8_prefix(error), error.size());
+}
+
+TEST(TokenizerTest, DamagedVocabulariesAreRefusedOrWork) {
+  const GgufFile file(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
+  const Vocabulary whole = *read_vocabulary(file);
+  std::mt19937 random(29);
+  const auto damage = [&](std::string* text) {
+    switch (random() % 4) {
+      case 0:
+        text->clear();
+        break;
+      case 1:
+        text->push_back(static_cast<char>(random() % 256));
+        break;
+      case 2:
+        text->insert(0, "Ġ");
+        break;
+      default:
+        text->resize(text->size() / 2);
+        break;
+    }
+  };
+  int num_refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    Vocabulary vocabulary = whole;
+    switch (random() % 5) {
+      case 0:
+        damage(&vocabulary.tokens[random() % vocabulary.tokens.size()]);
+        break;
+      case 1:
+        damage(&vocabulary.merges[random() % vocabulary.merges.size()]);
+        break;
+      case 2:
+        vocabulary.tokens.resize(random() % vocabulary.tokens.size());
+        break;
+      case 3:
+        vocabulary.kinds[random() % vocabulary.kinds.size()] = static_cast<TokenKind>(random() % 8);
+        break;
+      default:
+        vocabulary.kinds.clear();
+        break;
+    }
+    try {
+      const auto tokenizer = Tokenizer::create(std::move(vocabulary));
+      const auto ids = tokenizer->encode("The sack is <|im_start|> in\n", true);
+      for (const TokenId id : ids) ASSERT_LT(id, tokenizer->vocab_size());
+      const std::string text = tokenizer->decode(ids, true);
+      ASSERT_EQ(valid_utf8_prefix(text), text.size());
+    } catch (const std::runtime_error& error) {
+      ++num_refused;
+      ASSERT_THAT(error.what(), HasSubstr("vocabulary: "));
+    }
+  }
+  EXPECT_GT(num_refused, 500);
+  EXPECT_LT(num_refused, 1900);
+}
+
 TEST(TokenizerTest, LongTextsTakeLinearTime) {
   // Quadratic work on these would take hours, which the test's time limit notices.
   const auto tokenizer = tiny_tokenizer();
