@@ -7,6 +7,8 @@
 namespace batchmill {
 namespace {
 
+constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+
 template <class Word>
 std::uint64_t load(const char* bytes) {
   Word word;
@@ -39,9 +41,8 @@ PieceTable::Key PieceTable::key_of(std::string_view piece) {
 }
 
 std::size_t PieceTable::slot_of(const Key& key) const {
-  constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;
-  const std::uint64_t mixed = (key.low ^ std::rotl(key.high * kFactor, 32)) * kFactor;
-  return (mixed ^ mixed >> 32) * kFactor >> shift_;
+  const std::uint64_t mixed = (key.low ^ std::rotl(key.high * kHashFactor, 32)) * kHashFactor;
+  return (mixed ^ mixed >> 32) * kHashFactor >> shift_;
 }
 
 void PieceTable::insert(std::string_view piece, TokenId id) {

@@ -7,13 +7,17 @@
 #include "engine/unicode.h"
 
 namespace batchmill {
+namespace {
+
+constexpr std::size_t kMaxQuotedBytes = 60;
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
 
 std::string quoted(std::string_view text) {
-  constexpr std::size_t kMaxBytes = 60;
-  constexpr std::string_view kHexDigits = "0123456789abcdef";
   std::string out = "\"";
   std::size_t position = 0;
-  while (position < text.size() && position < kMaxBytes) {
+  while (position < text.size() && position < kMaxQuotedBytes) {
     const Utf8Part part = utf8_part_at(text, position);
     const auto byte = static_cast<unsigned char>(text[position]);
     const bool prints = part.state == Utf8Part::State::kCharacter && byte >= 0x20 && byte != 0x7F;
