@@ -8,25 +8,15 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "storage/error.h"
 #include "storage/options.h"
 #include "storage/plan.h"
 #include "storage/records.h"
 
 namespace batchmill {
-
-class StorageError : public std::runtime_error {
- public:
-  enum class Kind { kLocked, kDamaged, kFull, kNewerSchema, kMissing, kIo };
-  StorageError(Kind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
-  Kind kind() const { return kind_; }
-
- private:
-  Kind kind_;
-};
 
 enum class ResultOrder : std::uint8_t { kInput, kCompleted };
 
@@ -54,7 +44,9 @@ class JobStore {
   virtual std::vector<JobId> unfinished_jobs() const = 0;  // oldest first
 
   // --- Intake. Lines are numbered without gaps from total_lines + 1; `upload_offset_bytes` is the
-  // content offset behind the last of them. Durable when it returns; repeated lines are skipped.
+  // content offset behind the last of them. Durable when it returns; repeated lines are skipped,
+  // and so are lines of a job that has ended or whose upload has. Blank lines are passed too.
+  // Throws std::invalid_argument on a gap.
   virtual void append_lines(const JobId& id, std::span<const StoredLine> lines,
                             std::uint64_t upload_offset_bytes, std::int64_t now_us) = 0;
   // Ends the upload. An empty job (no line that is not blank) is removed: returns false.
@@ -77,31 +69,40 @@ class JobStore {
     std::vector<std::pair<std::string, std::uint64_t>> custom_ids;
     std::vector<std::string> warnings;
   };
-  // The line that owns each of `custom_ids` in the job so far, or 0.
+  // The line that owns each of `custom_ids` in the job so far, or 0. After a restart a line may be
+  // prepared again and then owns its own id already.
   virtual std::vector<std::uint64_t> find_owners(const JobId& id,
                                                  std::span<const std::string> custom_ids) const = 0;
-  // One atomic write. Ignored (false) when the job has ended or the watermark is already past.
+  // One atomic write, durable when it holds failures. Ignored (false) when the job has ended or the
+  // watermark is already past. Lines that have a result already get no second one and no entry.
   virtual bool commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) = 0;
   virtual void set_strict_checked(const JobId& id) = 0;
   virtual void fail_job(const JobId& id, const std::string& code,
                         std::vector<JobState::JobError> errors, std::int64_t now_s) = 0;
   // Once all lines are prepared: computes prefix_trie_tokens by one ordered scan and stores it.
+  // Before that, and when it is known, it does nothing. A job that ends by itself is measured then.
   virtual void measure_prefixes(const JobId& id) = 0;
 
   // --- Plan (see plan.h) and attempts.
+  // Lines of ended jobs are left out; go on at `page.next`.
   virtual PlanPage read_plan(const PlanRange& range, std::size_t max_entries) const = 0;
   // Full entry of a line, absent when it has none any more.
   virtual std::optional<PlanEntry> plan_entry(const PlanKey& key) const = 0;
   virtual std::vector<PlanLevel> plan_levels() const = 0;
-  // Serial of the newest entry ever written: a sweep that starts now is frozen at it.
+  // The serial of the newest entry: a sweep that starts now is made of entries up to it.
   virtual std::uint64_t plan_serial() const = 0;
+  // Replaces entries whose lines were prepared again (another fingerprint, lane or priority): one
+  // atomic write; a line that has no entry at its old key any more gets none.
+  virtual void replace_plan(std::span<const PlanKey> old_keys,
+                            std::span<const PlanEntry> entries) = 0;
   // Adds 1 to the line's attempts (not synced) and returns the new count.
   virtual std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) = 0;
   virtual std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const = 0;
   virtual void clear_attempts(std::span<const LineKey> lines) = 0;  // a clean stop put them back
 
   // --- Results. One atomic, durable write for the whole group; a line that already has a result,
-  // or whose job has ended, is left out. Returns which were written.
+  // or whose job has ended, is left out. Returns which were written. `plan_keys` are removed: the
+  // entries of lines in the group, in any order (none for a line that had no entry).
   virtual std::vector<bool> commit_results(std::span<const LineResult> results,
                                            std::span<const PlanKey> plan_keys,
                                            std::int64_t now_s) = 0;
@@ -111,7 +112,8 @@ class JobStore {
   // The durable record that ends a job at once: lines without a result read as `code`
   // (batch_cancelled, batch_expired). False when it had ended already.
   virtual bool end_job(const JobId& id, const std::string& code, std::int64_t now_s) = 0;
-  // Removes up to `max_entries` plan entries of ended jobs; false when none are left.
+  // Removes up to `max_entries` plan entries of ended jobs (and looks at 16 times as many); false
+  // when none are left.
   virtual bool drain_plan(std::size_t max_entries) = 0;
 
   // --- Reading results.
@@ -121,7 +123,8 @@ class JobStore {
     bool at_end = false;  // nothing behind `next` now (more may come while the job runs)
   };
   // `from`: 0 at first. Order kInput is by line, kCompleted by the order of finishing. For an ended
-  // job, lines without a result come out as failures with the job's end code.
+  // job, lines without a result come out as failures with the job's end code, in completed order
+  // last: see LineResult::ended_with_job.
   virtual ResultPage read_results(const JobId& id, ResultOrder order, std::uint64_t from,
                                   std::size_t max_results, std::size_t max_bytes) const = 0;
   virtual std::optional<LineResult> result(const LineKey& key) const = 0;
@@ -135,7 +138,8 @@ class JobStore {
 
   // --- Care.
   virtual void flush() = 0;
-  // Recomputes plan watermark, ids, done order, counters and ledger from lines and results.
+  // Recomputes ids, done order, counters and ledger from lines and results, and empties the plan:
+  // lines without a result are then prepared again. Nothing else may use the store meanwhile.
   virtual void rebuild() = 0;
   struct CheckReport {
     std::vector<std::string> problems;
