@@ -1,0 +1,283 @@
+#include "storage/database.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/env.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/listener.h>
+#include <rocksdb/table.h>
+#include <rocksdb/utilities/table_properties_collectors.h>
+#include <rocksdb/write_buffer_manager.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "storage/sum_operator.h"
+
+namespace batchmill {
+namespace {
+
+constexpr std::array<std::string_view, kNumFamilies> kNames = {
+    "meta", "jobs", "lines", "ids", "plan", "prompts", "attempts", "results", "done", "ledger"};
+
+rocksdb::Slice slice(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
+
+rocksdb::CompressionType compression_of(const std::string& name) {
+  if (name == "none") return rocksdb::kNoCompression;
+  if (name == "lz4") return rocksdb::kLZ4Compression;
+  if (name == "zstd") return rocksdb::kZSTD;
+  throw StorageError(StorageError::Kind::kIo,
+                     "storage.compression is \"none\", \"lz4\" or \"zstd\", not \"" + name + "\"");
+}
+
+rocksdb::ColumnFamilyOptions family_options(Family family, const StorageOptions& options,
+                                            const std::shared_ptr<rocksdb::Cache>& cache) {
+  // Deletions among this many entries in a row mark a file for compaction.
+  constexpr std::size_t kDeletionWindow = 4096;
+  constexpr std::size_t kDeletionTrigger = 2048;
+  constexpr std::uint64_t kPlanBufferBytes = 16ull << 20;
+  rocksdb::ColumnFamilyOptions out;
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = cache;
+  table.cache_index_and_filter_blocks = true;
+  table.pin_l0_filter_and_index_blocks_in_cache = true;
+  table.format_version = 5;
+  table.block_size = 16 << 10;
+  out.write_buffer_size = std::max<std::uint64_t>(options.write_buffer_bytes / 4, 1 << 20);
+  out.level_compaction_dynamic_level_bytes = true;
+  const rocksdb::CompressionType bottom = compression_of(options.compression);
+  out.compression = bottom == rocksdb::kZSTD ? rocksdb::kLZ4Compression : bottom;
+  out.bottommost_compression = bottom;
+  switch (family) {
+    case Family::kIds:
+    case Family::kResults:
+    case Family::kAttempts:
+      // Most look-ups are for keys that are not there.
+      table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+      break;
+    case Family::kPlan:
+      // The cursor sweeps right behind what it deletes: small buffers and eager compaction keep
+      // the deleted keys that a seek must step over few.
+      out.write_buffer_size = std::min<std::uint64_t>(out.write_buffer_size, kPlanBufferBytes);
+      out.table_properties_collector_factories.push_back(
+          rocksdb::NewCompactOnDeletionCollectorFactory(kDeletionWindow, kDeletionTrigger, 0.5));
+      break;
+    case Family::kJobs:
+    case Family::kLedger:
+      out.merge_operator = make_sum_operator();
+      break;
+    default:
+      break;
+  }
+  out.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return out;
+}
+
+// Left alone, RocksDB waits on a thread of its own for space and refuses Resume meanwhile. Here the
+// next write resumes, so it succeeds as soon as there is space.
+class NoRecoveryOfItsOwn : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
+                            bool* auto_recovery) override {
+    *auto_recovery = false;
+  }
+};
+
+rocksdb::DBOptions database_options(const StorageOptions& options, bool read_only,
+                                    rocksdb::Env* env) {
+  rocksdb::DBOptions out;
+  if (env != nullptr) out.env = env;
+  out.create_if_missing = !read_only;
+  out.create_missing_column_families = !read_only;
+  out.paranoid_checks = true;
+  // A log may end in the middle of a write that nobody was told of; damage before that is an error,
+  // never a silent loss of what was acknowledged.
+  out.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  out.max_total_wal_size = options.max_total_wal_bytes;
+  out.write_buffer_manager =
+      std::make_shared<rocksdb::WriteBufferManager>(options.write_buffer_bytes);
+  out.max_open_files = options.max_open_files;
+  out.max_background_jobs = 2;
+  out.bytes_per_sync = 1 << 20;
+  out.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  out.keep_log_file_num = 2;
+  out.max_log_file_size = 1 << 20;
+  out.listeners.push_back(std::make_shared<NoRecoveryOfItsOwn>());
+  out.max_bgerror_resume_count = 0;
+  out.stats_dump_period_sec = 0;
+  out.stats_persist_period_sec = 0;
+  return out;
+}
+
+// Data files without the file that names them: RocksDB would start an empty database over them.
+void refuse_headless(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(fs::path(directory) / "CURRENT", error)) return;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string extension = it->path().extension().string();
+    if (extension == ".sst" || extension == ".log") {
+      throw StorageError(StorageError::Kind::kDamaged, "the store is damaged: " + directory +
+                                                           "/CURRENT is missing beside " +
+                                                           it->path().filename().string());
+    }
+  }
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+std::string_view family_name(Family family) { return kNames[static_cast<std::size_t>(family)]; }
+
+Database::Database(const std::string& directory, const StorageOptions& options, bool read_only,
+                   rocksdb::Env* env)
+    : directory_(directory), read_only_(read_only), sync_(options.sync) {
+  refuse_headless(directory);
+  std::error_code error;
+  if (read_only && !std::filesystem::exists(directory + "/CURRENT", error)) {
+    throw StorageError(StorageError::Kind::kMissing, "there is no store in " + directory);
+  }
+  const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(options.block_cache_bytes);
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  for (std::size_t i = 0; i < kNumFamilies; ++i) {
+    families.emplace_back(std::string(kNames[i]),
+                          family_options(static_cast<Family>(i), options, cache));
+  }
+  families.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
+  const rocksdb::DBOptions db_options = database_options(options, read_only, env);
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      read_only ? rocksdb::DB::OpenForReadOnly(db_options, directory, families, &handles, &db)
+                : rocksdb::DB::Open(db_options, directory, families, &handles, &db);
+  if (!status.ok()) fail(status, true);
+  db_.reset(db);
+  std::copy_n(handles.begin(), kNumFamilies, handles_.begin());
+  db_->DestroyColumnFamilyHandle(handles.back());
+}
+
+Database::~Database() {
+  if (db_ == nullptr) return;
+  for (rocksdb::ColumnFamilyHandle* handle : handles_) db_->DestroyColumnFamilyHandle(handle);
+  // What is not synced is in the log already; closing reports nothing that a caller could act on.
+  db_->Close().PermitUncheckedError();
+}
+
+void Database::fail(const rocksdb::Status& status, bool opening) const {
+  using Kind = StorageError::Kind;
+  std::string text = status.ToString();
+  // A table that is missing under its name is looked for under LevelDB's, which is then reported.
+  const std::size_t level_db_name = text.find(".ldb");
+  if (level_db_name != std::string::npos) text.replace(level_db_name, 4, ".sst");
+  const auto fail_as = [&](Kind kind, const std::string& what) {
+    throw StorageError(kind, what + " (" + text + ")");
+  };
+  if (status.IsNoSpace() || contains(text, "No space left")) {
+    fail_as(Kind::kFull, "no space left for the store in " + directory_);
+  }
+  if (contains(text, "Permission denied") || contains(text, "Read-only file system")) {
+    fail_as(Kind::kFull, "the store in " + directory_ + " cannot be written");
+  }
+  // "While lock file", or held by this very process.
+  if (opening && contains(text, "lock ")) {
+    fail_as(Kind::kLocked, "the store in " + directory_ + " is in use by another process");
+  }
+  // A file that the database names must be there and be whole.
+  if (status.IsCorruption() || (opening && (status.IsInvalidArgument() || status.IsNotFound() ||
+                                            contains(text, "No such file")))) {
+    fail_as(Kind::kDamaged, "the store in " + directory_ + " is damaged");
+  }
+  fail_as(Kind::kIo, "the store in " + directory_ + " failed");
+  __builtin_unreachable();
+}
+
+void Database::check(const rocksdb::Status& status) const {
+  if (!status.ok()) fail(status, false);
+}
+
+std::optional<std::string> Database::get(Family family, std::string_view key,
+                                         const rocksdb::Snapshot* snapshot) const {
+  rocksdb::ReadOptions options;
+  options.snapshot = snapshot;
+  std::string value;
+  const rocksdb::Status status = db_->Get(options, handle(family), slice(key), &value);
+  if (status.IsNotFound()) return std::nullopt;
+  if (!status.ok()) fail(status, false);
+  return value;
+}
+
+void Database::write(rocksdb::WriteBatch& batch, bool durable) {
+  if (read_only_) {
+    throw StorageError(StorageError::Kind::kIo, "the store is open for reading only");
+  }
+  rocksdb::WriteOptions options;
+  options.sync = durable && sync_;
+  rocksdb::Status status = db_->Write(options, &batch);
+  if (!status.ok()) {
+    // After a failure RocksDB refuses writes until it is told to resume, which it does by writing
+    // its memory to files and starting a new log: what failed is in neither, so trying once more
+    // cannot apply it twice.
+    const std::lock_guard lock(resume_mutex_);
+    check(db_->Resume());
+    status = db_->Write(options, &batch);
+  }
+  check(status);
+}
+
+Database::Cursor::Cursor(const Database& database, Family family, std::string_view begin,
+                         std::string_view end, const rocksdb::Snapshot* snapshot, bool reverse)
+    : database_(database),
+      lower_(begin),
+      upper_(end),
+      lower_slice_(slice(lower_)),
+      upper_slice_(slice(upper_)) {
+  rocksdb::ReadOptions options;
+  options.snapshot = snapshot;
+  options.iterate_lower_bound = &lower_slice_;
+  if (!upper_.empty()) options.iterate_upper_bound = &upper_slice_;
+  iterator_.reset(database.db().NewIterator(options, database.handle(family)));
+  if (reverse) {
+    iterator_->SeekToLast();
+  } else {
+    iterator_->SeekToFirst();
+  }
+}
+
+bool Database::Cursor::valid() {
+  if (iterator_->Valid()) return true;
+  database_.check(iterator_->status());
+  return false;
+}
+
+void Database::Cursor::seek(std::string_view target) { iterator_->Seek(slice(target)); }
+
+std::uint64_t Database::approximate_bytes(Family family, std::string_view begin,
+                                          std::string_view end) const {
+  const rocksdb::Range range(slice(begin), slice(end));
+  rocksdb::SizeApproximationOptions options;
+  options.include_memtables = true;
+  options.include_files = true;
+  std::uint64_t bytes = 0;
+  check(db_->GetApproximateSizes(options, handle(family), &range, 1, &bytes));
+  return bytes;
+}
+
+void Database::flush(Family family, bool wait) {
+  rocksdb::FlushOptions options;
+  options.wait = wait;
+  options.allow_write_stall = wait;
+  const rocksdb::Status status = db_->Flush(options, handle(family));
+  // Without waiting, a flush that would stall is left for later.
+  if (!wait && status.IsTryAgain()) return;
+  check(status);
+}
+
+void Database::flush_all() {
+  check(db_->FlushWAL(true));
+  for (std::size_t i = 0; i < kNumFamilies; ++i) flush(static_cast<Family>(i), true);
+}
+
+}  // namespace batchmill

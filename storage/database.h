@@ -1,0 +1,119 @@
+// The RocksDB database under the store: column families, options, reading and writing with errors
+// turned into StorageError. Owned by the store; any thread may call it.
+#pragma once
+
+#include <rocksdb/db.h>
+#include <rocksdb/write_batch.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "storage/error.h"
+#include "storage/options.h"
+
+namespace batchmill {
+
+enum class Family : std::uint8_t {
+  kMeta,
+  kJobs,
+  kLines,
+  kIds,
+  kPlan,
+  kPrompts,
+  kAttempts,
+  kResults,
+  kDone,
+  kLedger,
+};
+inline constexpr std::size_t kNumFamilies = 10;
+std::string_view family_name(Family family);
+
+class Database {
+ public:
+  // Opens or, when writing, creates. `env` may replace the file system in tests; null: the real
+  // one.
+  Database(const std::string& directory, const StorageOptions& options, bool read_only,
+           rocksdb::Env* env);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  bool read_only() const { return read_only_; }
+  rocksdb::ColumnFamilyHandle* handle(Family family) const {
+    return handles_[static_cast<std::size_t>(family)];
+  }
+
+  std::optional<std::string> get(Family family, std::string_view key,
+                                 const rocksdb::Snapshot* snapshot = nullptr) const;
+  // All or nothing. With `durable` (and the option sync) it returns after the log is on the disk;
+  // callers on several threads share one sync. A failed write lets RocksDB resume and tries once
+  // more, so writing goes on as soon as there is space.
+  void write(rocksdb::WriteBatch& batch, bool durable);
+
+  // Entries of begin ≤ key < end (empty: no end).
+  class Cursor {
+   public:
+    Cursor(const Database& database, Family family, std::string_view begin, std::string_view end,
+           const rocksdb::Snapshot* snapshot = nullptr, bool reverse = false);
+    Cursor(const Cursor&) = delete;  // the iterator points at the bounds
+    Cursor& operator=(const Cursor&) = delete;
+    bool valid();  // throws StorageError when reading failed
+    void next() { iterator_->Next(); }
+    void previous() { iterator_->Prev(); }
+    std::string_view key() const { return {iterator_->key().data(), iterator_->key().size()}; }
+    std::string_view value() const {
+      return {iterator_->value().data(), iterator_->value().size()};
+    }
+    // Forward to the first key ≥ `target`.
+    void seek(std::string_view target);
+
+   private:
+    const Database& database_;
+    std::string lower_;
+    std::string upper_;
+    rocksdb::Slice lower_slice_;
+    rocksdb::Slice upper_slice_;
+    std::unique_ptr<rocksdb::Iterator> iterator_;
+  };
+
+  std::uint64_t approximate_bytes(Family family, std::string_view begin,
+                                  std::string_view end) const;
+  // Writes the family's memory to files, so that its deletions can be compacted away.
+  void flush(Family family, bool wait);
+  void flush_all();
+  // Throws unless the status is good.
+  void check(const rocksdb::Status& status) const;
+
+  rocksdb::DB& db() const { return *db_; }
+
+ private:
+  [[noreturn]] void fail(const rocksdb::Status& status, bool opening) const;
+
+  std::string directory_;
+  bool read_only_;
+  bool sync_;
+  std::unique_ptr<rocksdb::DB> db_;
+  std::array<rocksdb::ColumnFamilyHandle*, kNumFamilies> handles_{};
+  std::mutex resume_mutex_;
+};
+
+// Frees a snapshot at the end of a scope.
+class SnapshotGuard {
+ public:
+  explicit SnapshotGuard(const Database& database)
+      : database_(database), snapshot_(database.db().GetSnapshot()) {}
+  ~SnapshotGuard() { database_.db().ReleaseSnapshot(snapshot_); }
+  SnapshotGuard(const SnapshotGuard&) = delete;
+  SnapshotGuard& operator=(const SnapshotGuard&) = delete;
+  const rocksdb::Snapshot* get() const { return snapshot_; }
+
+ private:
+  const Database& database_;
+  const rocksdb::Snapshot* snapshot_;
+};
+
+}  // namespace batchmill

@@ -1,0 +1,121 @@
+// Uploads: lines in, the end of the upload.
+#include <algorithm>
+#include <stdexcept>
+
+#include "storage/keys.h"
+#include "storage/record_codec.h"
+#include "storage/store.h"
+
+namespace batchmill {
+
+void Store::append_lines(const JobId& id, std::span<const StoredLine> lines,
+                         std::uint64_t upload_offset_bytes, std::int64_t now_us) {
+  const LiveJobPtr live = live_or_throw_unknown(id);
+  if (live == nullptr) return;
+  const std::lock_guard upload_lock(live->upload_mutex);
+  JobState state;
+  rocksdb::WriteBatch batch;
+  std::int64_t queued_us = 0;
+  {
+    const std::lock_guard lock(state_mutex_);
+    state = live->job.state;
+    if (live->job.ended() || state.upload != UploadState::kOpen) return;
+    queued_us = clock_us(now_us, batch);
+  }
+  const std::uint64_t stored_before = state.total_lines;
+  for (const StoredLine& line : lines) {
+    if (line.line <= state.total_lines) continue;  // sent again
+    if (line.line != state.total_lines + 1) {
+      throw std::invalid_argument("line " + std::to_string(line.line) + " does not follow line " +
+                                  std::to_string(state.total_lines));
+    }
+    state.total_lines = line.line;
+    if (!line.is_blank()) ++state.request_lines;
+    put(batch, Family::kLines, keys::line_key({id, line.line}),
+        codec::encode_line(line, queued_us));
+  }
+  if (upload_offset_bytes <= state.upload_offset_bytes && state.total_lines == stored_before) {
+    return;
+  }
+  state.upload_offset_bytes = std::max(state.upload_offset_bytes, upload_offset_bytes);
+  put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
+  database_.write(batch, true);
+  const std::lock_guard lock(state_mutex_);
+  live->job.state.total_lines = state.total_lines;
+  live->job.state.request_lines = state.request_lines;
+  live->job.state.upload_offset_bytes = state.upload_offset_bytes;
+}
+
+bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) {
+  const LiveJobPtr live = live_or_throw_unknown(id);
+  if (live == nullptr) return true;
+  const std::lock_guard upload_lock(live->upload_mutex);
+  const std::lock_guard lock(state_mutex_);
+  JobState state = live->job.state;
+  if (live->job.ended() || state.upload != UploadState::kOpen) return true;
+  rocksdb::WriteBatch batch;
+  if (state.request_lines == 0) {
+    for (Family family : {Family::kJobs, Family::kLines, Family::kIds, Family::kAttempts}) {
+      erase_prefix(batch, family, keys::job_prefix(id));
+    }
+    if (!live->job.request.idempotency_key.empty()) {
+      erase(batch, Family::kMeta, "key/" + live->job.request.idempotency_key);
+    }
+    database_.write(batch, true);
+    const std::unique_lock jobs_lock(jobs_mutex_);
+    live_jobs_.erase(id);
+    return false;
+  }
+  clock_s(now_s, batch);
+  state.upload = UploadState::kSealed;
+  state.content_hash = content_hash;
+  put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
+  database_.write(batch, true);
+  live->job.state = std::move(state);
+  return true;
+}
+
+void Store::truncate(const JobId& id, const std::string& code, const std::string& message,
+                     std::int64_t now_s) {
+  const LiveJobPtr live = live_or_throw_unknown(id);
+  if (live == nullptr) return;
+  const std::lock_guard upload_lock(live->upload_mutex);
+  const std::lock_guard lock(state_mutex_);
+  JobState state = live->job.state;
+  if (live->job.ended() || state.upload != UploadState::kOpen) return;
+  rocksdb::WriteBatch batch;
+  clock_s(now_s, batch);
+  state.upload = UploadState::kTruncated;
+  state.end_code = code;
+  state.end_message = message;
+  state.errors.push_back({code, message, 0});
+  put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
+  put_progress(batch, id, state);
+  database_.write(batch, true);
+  live->job.state = std::move(state);
+}
+
+std::vector<StoredLine> Store::read_lines(const JobId& id, std::uint64_t first_line,
+                                          std::size_t max_lines, std::size_t max_bytes) const {
+  std::vector<StoredLine> lines;
+  std::size_t num_bytes = 0;
+  Database::Cursor cursor(database_, Family::kLines, keys::line_key({id, first_line}),
+                          keys::behind(keys::job_prefix(id)));
+  for (; lines.size() < max_lines && cursor.valid(); cursor.next()) {
+    const auto key = keys::parse_line_key(cursor.key());
+    if (!key) codec::throw_damaged({"lines", cursor.key()}, "no line key");
+    num_bytes += cursor.value().size();
+    if (!lines.empty() && num_bytes > max_bytes) break;
+    lines.push_back(codec::decode_line({"lines", cursor.key()}, cursor.value(), key->line));
+  }
+  return lines;
+}
+
+std::optional<StoredLine> Store::line(const LineKey& key) const {
+  const std::string bytes = keys::line_key(key);
+  const auto value = database_.get(Family::kLines, bytes);
+  if (!value) return std::nullopt;
+  return codec::decode_line({"lines", bytes}, *value, key.line);
+}
+
+}  // namespace batchmill

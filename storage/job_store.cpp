@@ -1,0 +1,266 @@
+#include "storage/job_store.h"
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+
+#include "storage/keys.h"
+#include "storage/record_codec.h"
+#include "storage/store.h"
+
+namespace batchmill {
+namespace {
+
+constexpr std::string_view kSchemaKey = "schema";
+constexpr std::string_view kClockKey = "clock";
+constexpr std::string_view kSerialKey = "serial";
+constexpr std::string_view kDrainKey = "drain";
+constexpr std::string_view kRebuildKey = "rebuilding";
+
+std::string idempotency_key(const std::string& key) { return "key/" + key; }
+
+bool differ(const std::string& a, const std::string& b) {
+  return !a.empty() && !b.empty() && a != b;
+}
+
+JobId make_id(std::int64_t ms) {
+  JobId id;
+  for (std::size_t i = 0; i < 6; ++i) {
+    id.bytes[i] = static_cast<std::uint8_t>(ms >> (40 - 8 * static_cast<int>(i)));
+  }
+  std::random_device random;
+  for (std::size_t i = 6; i < id.bytes.size(); ++i) {
+    id.bytes[i] = static_cast<std::uint8_t>(random());
+  }
+  return id;
+}
+
+}  // namespace
+
+std::unique_ptr<JobStore> JobStore::open(const std::string& directory,
+                                         const StorageOptions& options, Mode mode) {
+  return open_store(directory, options, mode, nullptr);
+}
+
+std::unique_ptr<JobStore> open_store(const std::string& directory, const StorageOptions& options,
+                                     JobStore::Mode mode, rocksdb::Env* env) {
+  return std::make_unique<Store>(directory, options, mode, env);
+}
+
+Store::Store(const std::string& directory, const StorageOptions& options, Mode mode,
+             rocksdb::Env* env)
+    : database_(directory, options, mode == Mode::kReadOnly, env) {
+  check_schema();
+  const auto number = [&](std::string_view key) -> std::uint64_t {
+    const auto value = database_.get(Family::kMeta, key);
+    return value ? codec::decode_number({"meta", key}, *value) : 0;
+  };
+  last_us_ = static_cast<std::int64_t>(number(kClockKey));
+  last_serial_ = number(kSerialKey);
+  drain_wanted_ = database_.get(Family::kMeta, kDrainKey).has_value();
+  load_jobs();
+  // A rebuild that was cut off left sums behind that are not whole.
+  if (!database_.read_only() && database_.get(Family::kMeta, kRebuildKey)) rebuild();
+}
+
+void Store::check_schema() {
+  const auto schema = database_.get(Family::kMeta, kSchemaKey);
+  if (schema) {
+    const std::uint64_t version = codec::decode_number({"meta", kSchemaKey}, *schema);
+    if (version > kSchemaVersion) {
+      throw StorageError(StorageError::Kind::kNewerSchema,
+                         "the store was written by a newer program (schema " +
+                             std::to_string(version) + ", this one knows " +
+                             std::to_string(kSchemaVersion) + ")");
+    }
+    return;
+  }
+  if (database_.read_only()) {
+    throw StorageError(StorageError::Kind::kMissing, "the store has never been finished");
+  }
+  if (Database::Cursor(database_, Family::kJobs, {}, {}).valid()) {
+    throw StorageError(StorageError::Kind::kDamaged,
+                       "the store is damaged: column family meta, key " + keys::hex(kSchemaKey) +
+                           ": the schema version is missing");
+  }
+  rocksdb::WriteBatch batch;
+  put(batch, Family::kMeta, kSchemaKey, codec::encode_number(kSchemaVersion));
+  database_.write(batch, true);
+}
+
+void Store::load_jobs() {
+  std::string at;
+  while (true) {
+    Database::Cursor cursor(database_, Family::kJobs, at, {});
+    if (!cursor.valid()) return;
+    if (cursor.key().size() != keys::kJobBytes + 1) {
+      codec::throw_damaged({"jobs", cursor.key()}, "no job key");
+    }
+    const JobId id = keys::get_job(cursor.key().data());
+    at = keys::behind(keys::job_prefix(id));
+    std::optional<Job> job = read_job(id, nullptr);
+    if (!job) codec::throw_damaged({"jobs", cursor.key()}, "a part of the job is missing");
+    if (!job->ended()) {
+      auto live = std::make_shared<LiveJob>();
+      live->job = std::move(*job);
+      const std::string prefix = keys::job_prefix(id);
+      Database::Cursor done(database_, Family::kDone, prefix, keys::behind(prefix), nullptr, true);
+      if (done.valid()) {
+        const auto key = keys::parse_line_key(done.key());
+        if (!key) codec::throw_damaged({"done", done.key()}, "no line key");
+        live->next_done = key->line + 1;
+      }
+      live_jobs_.emplace(id, std::move(live));
+    }
+    if (at.empty()) return;
+  }
+}
+
+Store::LiveJobPtr Store::live(const JobId& id) const {
+  const std::shared_lock lock(jobs_mutex_);
+  const auto it = live_jobs_.find(id);
+  return it == live_jobs_.end() ? nullptr : it->second;
+}
+
+Store::LiveJobPtr Store::live_or_throw_unknown(const JobId& id) const {
+  LiveJobPtr found = live(id);
+  if (found == nullptr &&
+      !database_.get(Family::kJobs, keys::job_key(id, keys::JobPart::kRequest))) {
+    throw StorageError(StorageError::Kind::kMissing, "no job " + id.to_string());
+  }
+  return found;
+}
+
+std::optional<Job> Store::read_job(const JobId& id, const rocksdb::Snapshot* snapshot) const {
+  const auto read = [&](keys::JobPart part, auto&& decode) {
+    const std::string key = keys::job_key(id, part);
+    const auto value = database_.get(Family::kJobs, key, snapshot);
+    if (value) decode(codec::Place{"jobs", key}, *value);
+    return value.has_value();
+  };
+  Job job;
+  job.id = id;
+  const bool has_request = read(keys::JobPart::kRequest, [&](codec::Place place, auto& value) {
+    job.request = codec::decode_request(place, value);
+  });
+  const bool has_upload = read(keys::JobPart::kUpload, [&](codec::Place place, auto& value) {
+    codec::decode_upload(place, value, job.state);
+  });
+  const bool has_progress = read(keys::JobPart::kState, [&](codec::Place place, auto& value) {
+    codec::decode_progress(place, value, job.state);
+  });
+  if (!has_request && !has_upload && !has_progress) return std::nullopt;
+  if (!has_request || !has_upload || !has_progress) {
+    codec::throw_damaged({"jobs", keys::job_prefix(id)}, "a part of the job is missing");
+  }
+  read(keys::JobPart::kCounters, [&](codec::Place place, auto& value) {
+    job.counters = codec::decode_counters(place, value);
+  });
+  return job;
+}
+
+std::optional<Job> Store::job(const JobId& id) const {
+  const SnapshotGuard snapshot(database_);
+  std::optional<Job> job = read_job(id, snapshot.get());
+  if (job && job->ended())
+    job->counters.failed = job->state.request_lines - job->counters.completed;
+  return job;
+}
+
+std::vector<Job> Store::list(const std::optional<JobId>& after, std::size_t limit,
+                             const std::string& status) const {
+  std::vector<Job> jobs;
+  std::string end = after ? keys::job_prefix(*after) : std::string();
+  while (jobs.size() < limit) {
+    Database::Cursor cursor(database_, Family::kJobs, {}, end, nullptr, true);
+    if (!cursor.valid()) break;
+    if (cursor.key().size() != keys::kJobBytes + 1) {
+      codec::throw_damaged({"jobs", cursor.key()}, "no job key");
+    }
+    const JobId id = keys::get_job(cursor.key().data());
+    end = keys::job_prefix(id);
+    std::optional<Job> found = job(id);
+    if (found && (status.empty() || found->status() == status)) jobs.push_back(std::move(*found));
+  }
+  return jobs;
+}
+
+std::vector<JobId> Store::unfinished_jobs() const {
+  const std::shared_lock lock(jobs_mutex_);
+  std::vector<JobId> ids;
+  for (const auto& [id, live] : live_jobs_) ids.push_back(id);
+  return ids;
+}
+
+JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms) {
+  const std::lock_guard lock(state_mutex_);
+  const std::string index_key = idempotency_key(request.idempotency_key);
+  if (!request.idempotency_key.empty()) {
+    if (const auto known = database_.get(Family::kMeta, index_key)) {
+      if (known->size() != keys::kJobBytes) codec::throw_damaged({"meta", index_key}, "no job id");
+      std::optional<Job> first = job(keys::get_job(known->data()));
+      if (!first) codec::throw_damaged({"meta", index_key}, "names a job that is not there");
+      const std::string& hash = first->state.content_hash.empty() ? first->request.content_hash
+                                                                  : first->state.content_hash;
+      const bool conflict = differ(hash, request.content_hash) ||
+                            differ(first->request.model_fingerprint, request.model_fingerprint);
+      return {std::move(*first), true, conflict};
+    }
+  }
+  rocksdb::WriteBatch batch;
+  const std::int64_t ms = clock_us(std::max(now_ms, last_us_ / 1000 + 1) * 1000, batch) / 1000;
+  auto live = std::make_shared<LiveJob>();
+  Job& job = live->job;
+  job.id = make_id(ms);
+  job.request = request;
+  job.state.created_at_s = ms / 1000;
+  put(batch, Family::kJobs, keys::job_key(job.id, keys::JobPart::kRequest),
+      codec::encode_request(request));
+  put(batch, Family::kJobs, keys::job_key(job.id, keys::JobPart::kUpload),
+      codec::encode_upload(job.state));
+  put_progress(batch, job.id, job.state);
+  if (!request.idempotency_key.empty()) {
+    put(batch, Family::kMeta, index_key, keys::job_prefix(job.id));
+  }
+  database_.write(batch, true);
+  Opened opened{job, false, false};
+  const std::unique_lock jobs_lock(jobs_mutex_);
+  live_jobs_.emplace(job.id, std::move(live));
+  return opened;
+}
+
+std::int64_t Store::clock_us(std::int64_t now_us, rocksdb::WriteBatch& batch) {
+  if (now_us > last_us_) {
+    last_us_ = now_us;
+    put(batch, Family::kMeta, kClockKey, codec::encode_number(static_cast<std::uint64_t>(now_us)));
+  }
+  return last_us_;
+}
+
+std::int64_t Store::clock_s(std::int64_t now_s, rocksdb::WriteBatch& batch) {
+  return clock_us(now_s * 1'000'000, batch) / 1'000'000;
+}
+
+void Store::put(rocksdb::WriteBatch& batch, Family family, std::string_view key,
+                std::string_view value) const {
+  database_.check(
+      batch.Put(database_.handle(family), {key.data(), key.size()}, {value.data(), value.size()}));
+}
+
+void Store::erase(rocksdb::WriteBatch& batch, Family family, std::string_view key) const {
+  database_.check(batch.Delete(database_.handle(family), {key.data(), key.size()}));
+}
+
+void Store::erase_prefix(rocksdb::WriteBatch& batch, Family family, std::string_view prefix) const {
+  const std::string end = prefix.empty() ? std::string("\xff") : keys::behind(prefix);
+  database_.check(batch.DeleteRange(database_.handle(family), {prefix.data(), prefix.size()}, end));
+}
+
+void Store::put_progress(rocksdb::WriteBatch& batch, const JobId& id, const JobState& state) const {
+  put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kState),
+      codec::encode_progress(state));
+}
+
+void Store::flush() { database_.flush_all(); }
+
+}  // namespace batchmill

@@ -1,0 +1,183 @@
+// Results in, and the ends of jobs.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "storage/keys.h"
+#include "storage/record_codec.h"
+#include "storage/store.h"
+
+namespace batchmill {
+namespace {
+
+// After this many deletions the plan's memory is written to files: a seek steps over what is still
+// in memory one by one, what is in files is compacted away.
+constexpr std::size_t kPlanDeletionsPerFlush = 32'768;
+
+}  // namespace
+
+bool Store::has_result(const LineKey& key) const {
+  return database_.get(Family::kResults, keys::line_key(key)).has_value();
+}
+
+void Store::put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64_t now_s,
+                       Pending& job) const {
+  const std::string key = keys::line_key(result.key);
+  if (result.times.queued_us == 0) {
+    if (const auto stored = line(result.key)) result.times.queued_us = stored->queued_us;
+  }
+  if (result.times.finished_us == 0) result.times.finished_us = now_s * 1'000'000;
+  const std::uint64_t sequence = job.next_done++;
+  put(batch, Family::kResults, key, codec::encode_result(result, sequence));
+  put(batch, Family::kDone, keys::line_key({result.key.job, sequence}),
+      codec::encode_number(result.key.line));
+  JobCounters counters;
+  (result.outcome == LineOutcome::kCompleted ? counters.completed : counters.failed) = 1;
+  counters.usage = result.usage;
+  counters.result_bytes = result.output.size();
+  database_.check(batch.Merge(database_.handle(Family::kJobs),
+                              keys::job_key(result.key.job, keys::JobPart::kCounters),
+                              codec::encode_counters(counters)));
+  const LedgerRow row = ledger_of(result);
+  database_.check(
+      batch.Merge(database_.handle(Family::kLedger),
+                  keys::ledger_key({result.key.job, day_of(result.times.finished_us / 1'000'000),
+                                    row.model, row.currency, row.price_version}),
+                  codec::encode_ledger(row)));
+  job.counters.completed += counters.completed;
+  job.counters.failed += counters.failed;
+  job.counters.usage += counters.usage;
+  job.counters.result_bytes += counters.result_bytes;
+}
+
+std::vector<bool> Store::commit_results(std::span<const LineResult> results,
+                                        std::span<const PlanKey> plan_keys, std::int64_t now_s) {
+  std::vector<bool> written(results.size(), false);
+  const std::lock_guard lock(state_mutex_);
+  rocksdb::WriteBatch batch;
+  const std::int64_t seconds = clock_s(now_s, batch);
+  std::map<LiveJobPtr, Pending> pending;
+  std::set<LineKey> lines;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const LineResult& result = results[i];
+    const bool is_first = lines.insert(result.key).second;
+    const LiveJobPtr live = this->live(result.key.job);
+    if (live == nullptr || !is_first || has_result(result.key)) continue;
+    if (result.key.line == 0 || result.key.line > live->job.state.total_lines) {
+      throw std::invalid_argument("a result for line " + std::to_string(result.key.line) +
+                                  ", which was never stored");
+    }
+    auto& job =
+        pending.try_emplace(live, Pending{live->job.counters, live->next_done}).first->second;
+    put_result(batch, result, seconds, job);
+    erase(batch, Family::kAttempts, keys::line_key(result.key));
+    written[i] = true;
+  }
+  for (const PlanKey& key : plan_keys) {
+    if (key.empty()) continue;
+    const auto parts = parse_plan_key(key);
+    if (!parts || !lines.contains(parts->line)) {
+      throw std::invalid_argument("a plan key that belongs to no line of the group");
+    }
+    erase(batch, Family::kPlan, key);
+  }
+  database_.write(batch, true);
+  for (const auto& [live, job] : pending) {
+    live->job.counters = job.counters;
+    live->next_done = job.next_done;
+  }
+  plan_deletions_ += plan_keys.size();
+  if (plan_deletions_ >= kPlanDeletionsPerFlush) {
+    plan_deletions_ = 0;
+    database_.flush(Family::kPlan, false);
+  }
+  return written;
+}
+
+std::vector<JobId> Store::end_finished_jobs(std::int64_t now_s) {
+  std::vector<JobId> ended;
+  for (const JobId& id : unfinished_jobs()) {
+    const LiveJobPtr live = this->live(id);
+    const auto is_finished = [&] {
+      const Job& job = live->job;
+      return !job.ended() && job.state.upload != UploadState::kOpen &&
+             job.state.prepared_through == job.state.total_lines &&
+             job.counters.completed + job.counters.failed == job.state.request_lines &&
+             (!job.request.strict || job.state.strict_checked);
+    };
+    if (live == nullptr) continue;
+    {
+      const std::lock_guard lock(state_mutex_);
+      if (!is_finished()) continue;
+    }
+    measure_prefixes(id);
+    const std::lock_guard lock(state_mutex_);
+    if (!is_finished()) continue;
+    rocksdb::WriteBatch batch;
+    JobState state = live->job.state;
+    const std::int64_t seconds = clock_s(now_s, batch);
+    state.finalizing_at_s = seconds;
+    (state.upload == UploadState::kTruncated ? state.failed_at_s : state.completed_at_s) = seconds;
+    write_end(live, state, batch);
+    ended.push_back(id);
+  }
+  return ended;
+}
+
+void Store::set_paused(const JobId& id, bool paused) {
+  const LiveJobPtr live = live_or_throw_unknown(id);
+  if (live == nullptr) return;
+  const std::lock_guard lock(state_mutex_);
+  JobState state = live->job.state;
+  if (live->job.ended() || state.paused == paused) return;
+  state.paused = paused;
+  rocksdb::WriteBatch batch;
+  put_progress(batch, id, state);
+  database_.write(batch, true);
+  live->job.state = std::move(state);
+}
+
+bool Store::end_job(const JobId& id, const std::string& code, std::int64_t now_s) {
+  const LiveJobPtr live = live_or_throw_unknown(id);
+  if (live == nullptr) return false;
+  const std::lock_guard upload_lock(live->upload_mutex);
+  const std::lock_guard lock(state_mutex_);
+  if (live->job.ended()) return false;
+  rocksdb::WriteBatch batch;
+  JobState state = live->job.state;
+  const std::int64_t seconds = clock_s(now_s, batch);
+  state.end_code = code;
+  if (code == "batch_cancelled") {
+    state.cancelling_at_s = seconds;
+    state.cancelled_at_s = seconds;
+  } else if (code == "batch_expired") {
+    state.expired_at_s = seconds;
+  } else {
+    state.failed_at_s = seconds;
+  }
+  write_end(live, state, batch);
+  return true;
+}
+
+void Store::write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::WriteBatch& batch) {
+  const JobId& id = live->job.id;
+  put_progress(batch, id, ended);
+  const JobCounters& counters = live->job.counters;
+  const bool has_leftovers = counters.completed + counters.failed < ended.request_lines;
+  if (has_leftovers) {
+    erase_prefix(batch, Family::kAttempts, keys::job_prefix(id));
+    erase_prefix(batch, Family::kPrompts, keys::job_prefix(id));
+    put(batch, Family::kMeta, "drain", codec::encode_number(1));
+  }
+  database_.write(batch, true);
+  live->job.state = ended;
+  if (has_leftovers) {
+    drain_again_ = drain_again_ || drain_wanted_;
+    drain_wanted_ = true;
+  }
+  const std::unique_lock jobs_lock(jobs_mutex_);
+  live_jobs_.erase(id);
+}
+
+}  // namespace batchmill

@@ -1,0 +1,149 @@
+// JobStore over RocksDB. Internal to storage/; one source per group of operations.
+//
+// Locks, taken in this order: a job's upload_mutex (its upload record; so uploads of different jobs
+// share a log sync), state_mutex_ (everything else that is written; held across the write, which
+// puts results, cancellation and expiry in one order), jobs_mutex_ (the table of unfinished jobs;
+// held for moments). Reads take at most jobs_mutex_, and see the database, never what is not
+// durable yet.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "storage/database.h"
+#include "storage/job_store.h"
+
+namespace batchmill {
+
+class Store : public JobStore {
+ public:
+  static constexpr std::uint64_t kSchemaVersion = 1;
+
+  Store(const std::string& directory, const StorageOptions& options, Mode mode, rocksdb::Env* env);
+
+  Opened open_job(const JobRequest& request, std::int64_t now_ms) override;
+  std::optional<Job> job(const JobId& id) const override;
+  std::vector<Job> list(const std::optional<JobId>& after, std::size_t limit,
+                        const std::string& status) const override;
+  std::vector<JobId> unfinished_jobs() const override;
+
+  void append_lines(const JobId& id, std::span<const StoredLine> lines,
+                    std::uint64_t upload_offset_bytes, std::int64_t now_us) override;
+  bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) override;
+  void truncate(const JobId& id, const std::string& code, const std::string& message,
+                std::int64_t now_s) override;
+
+  std::vector<StoredLine> read_lines(const JobId& id, std::uint64_t first_line,
+                                     std::size_t max_lines, std::size_t max_bytes) const override;
+  std::vector<std::uint64_t> find_owners(const JobId& id,
+                                         std::span<const std::string> custom_ids) const override;
+  bool commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) override;
+  void set_strict_checked(const JobId& id) override;
+  void fail_job(const JobId& id, const std::string& code, std::vector<JobState::JobError> errors,
+                std::int64_t now_s) override;
+  void measure_prefixes(const JobId& id) override;
+
+  PlanPage read_plan(const PlanRange& range, std::size_t max_entries) const override;
+  std::optional<PlanEntry> plan_entry(const PlanKey& key) const override;
+  std::vector<PlanLevel> plan_levels() const override;
+  std::uint64_t plan_serial() const override;
+  void replace_plan(std::span<const PlanKey> old_keys, std::span<const PlanEntry> entries) override;
+  std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) override;
+  std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const override;
+  void clear_attempts(std::span<const LineKey> lines) override;
+
+  std::vector<bool> commit_results(std::span<const LineResult> results,
+                                   std::span<const PlanKey> plan_keys, std::int64_t now_s) override;
+  std::vector<JobId> end_finished_jobs(std::int64_t now_s) override;
+  void set_paused(const JobId& id, bool paused) override;
+  bool end_job(const JobId& id, const std::string& code, std::int64_t now_s) override;
+  bool drain_plan(std::size_t max_entries) override;
+
+  ResultPage read_results(const JobId& id, ResultOrder order, std::uint64_t from,
+                          std::size_t max_results, std::size_t max_bytes) const override;
+  std::optional<LineResult> result(const LineKey& key) const override;
+  std::uint64_t find_line(const JobId& id, const std::string& custom_id) const override;
+  std::optional<StoredLine> line(const LineKey& key) const override;
+
+  void read_ledger(const std::optional<JobId>& id, LedgerBy by,
+                   const std::function<void(const LedgerRow&)>& row) const override;
+
+  void flush() override;
+  void rebuild() override;
+  CheckReport check() const override;
+
+ private:
+  // An unfinished job. `job.state` is what the database holds; its upload fields are written under
+  // both locks and read under either, everything else under state_mutex_.
+  struct LiveJob {
+    std::mutex upload_mutex;
+    Job job;  // counters: without what ended with the job
+    std::uint64_t next_done = 1;  // next sequence number of the done order
+  };
+  using LiveJobPtr = std::shared_ptr<LiveJob>;
+
+  void check_schema();
+  void load_jobs();
+  LiveJobPtr live(const JobId& id) const;  // null: ended or unknown
+  LiveJobPtr live_or_throw_unknown(const JobId& id) const;
+  bool is_live(const JobId& id) const { return live(id) != nullptr; }
+  // The whole job as the database has it, counters without what ended with the job.
+  std::optional<Job> read_job(const JobId& id, const rocksdb::Snapshot* snapshot) const;
+
+  // The clock that never goes back; the batch keeps it. Under state_mutex_.
+  std::int64_t clock_us(std::int64_t now_us, rocksdb::WriteBatch& batch);
+  std::int64_t clock_s(std::int64_t now_s, rocksdb::WriteBatch& batch);
+  void put(rocksdb::WriteBatch& batch, Family family, std::string_view key,
+           std::string_view value) const;
+  void erase(rocksdb::WriteBatch& batch, Family family, std::string_view key) const;
+  // Everything that begins with `prefix`.
+  void erase_prefix(rocksdb::WriteBatch& batch, Family family, std::string_view prefix) const;
+  void put_progress(rocksdb::WriteBatch& batch, const JobId& id, const JobState& state) const;
+
+  // Puts a result with its sums and its place in the done order. `job` is moved on; publish it only
+  // when the batch is written.
+  struct Pending {
+    JobCounters counters;
+    std::uint64_t next_done = 1;
+  };
+  void put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64_t now_s,
+                  Pending& job) const;
+  bool has_result(const LineKey& key) const;
+  // Ends a job for good: the record, the leftovers, the table of unfinished jobs.
+  void write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::WriteBatch& batch);
+  std::uint64_t count_trie_tokens(const JobId& id) const;
+  // Adds the rows of one job, by day; synthesises what ended with it.
+  void read_job_ledger(const Job& job, const std::function<void(const LedgerRow&)>& row) const;
+  void read_line_ledger(const Job& job, const std::function<void(const LedgerRow&)>& row) const;
+  LineResult ended_line(const Job& job, StoredLine line) const;
+  void rebuild_job(const Job& job);
+
+  mutable Database database_;
+  std::mutex state_mutex_;
+  std::int64_t last_us_ = 0;
+  std::uint64_t last_serial_ = 0;  // written under state_mutex_ and jobs_mutex_
+  std::string drain_from_;
+  std::size_t plan_deletions_ = 0;  // since the plan was last written to files
+  bool drain_wanted_ = false;
+  bool drain_again_ = false;  // a job ended since the pass over the plan began
+
+  mutable std::shared_mutex jobs_mutex_;
+  std::map<JobId, LiveJobPtr> live_jobs_;
+};
+
+// For tests: a store over another file system.
+std::unique_ptr<JobStore> open_store(const std::string& directory, const StorageOptions& options,
+                                     JobStore::Mode mode, rocksdb::Env* env);
+
+// UTC day number of a wall-clock second, and its YYYY-MM-DD.
+std::uint32_t day_of(std::int64_t seconds);
+std::string day_text(std::uint32_t day);
+// What a result adds to the ledger.
+LedgerRow ledger_of(const LineResult& result);
+
+}  // namespace batchmill

@@ -1,0 +1,201 @@
+#include "storage/database.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "storage/record_codec.h"
+#include "storage/store.h"
+#include "tests/storage/store_fixture.h"
+
+namespace batchmill {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class DatabaseTest : public StoreTest {
+ protected:
+  void TearDown() override { store_.reset(); }  // before env_ goes
+
+  std::string file_with(const std::string& extension) {
+    for (const auto& entry : fs::directory_iterator(directory_.path())) {
+      if (entry.path().extension() == extension && entry.file_size() > 0) return entry.path();
+    }
+    ADD_FAILURE() << "no " << extension;
+    return {};
+  }
+
+  static void damage(const std::string& path, std::size_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.write("\xde\xad\xbe\xef\xde\xad\xbe\xef", 8);
+    ASSERT_TRUE(file.good());
+  }
+
+  std::optional<StorageError::Kind> open_kind(std::string* message) {
+    return error_kind([&] { open(); }, message);
+  }
+
+  std::unique_ptr<rocksdb::Env> env_;
+};
+
+TEST_F(DatabaseTest, ASecondOpenIsLockedOut) {
+  std::string message;
+  const auto kind = error_kind(
+      [&] { JobStore::open(directory_.path(), small_options(), JobStore::Mode::kReadWrite); },
+      &message);
+  EXPECT_EQ(kind, StorageError::Kind::kLocked) << message;
+}
+
+TEST_F(DatabaseTest, NothingThereIsMissing) {
+  const TempDirectory empty;
+  EXPECT_EQ(
+      error_kind([&] { JobStore::open(empty.path(), small_options(), JobStore::Mode::kReadOnly); }),
+      StorageError::Kind::kMissing);
+}
+
+TEST_F(DatabaseTest, ANewerStoreIsRefused) {
+  store_.reset();
+  {
+    Database database(directory_.path(), small_options(), false, nullptr);
+    rocksdb::WriteBatch batch;
+    ASSERT_TRUE(batch.Put(database.handle(Family::kMeta), "schema", codec::encode_number(2)).ok());
+    database.write(batch, true);
+  }
+  std::string message;
+  EXPECT_EQ(open_kind(&message), StorageError::Kind::kNewerSchema);
+  EXPECT_THAT(message, HasSubstr("schema 2"));
+}
+
+TEST_F(DatabaseTest, ADamagedCurrentFileIsNamed) {
+  prepared_job(3);
+  store_.reset();
+  for (const char* text : {"", "MANIFEST-000099\n", "nonsense\n", "no newline"}) {
+    std::ofstream(directory_.path() + "/CURRENT", std::ios::trunc) << text;
+    std::string message;
+    EXPECT_EQ(open_kind(&message), StorageError::Kind::kDamaged) << message;
+    EXPECT_THAT(message, HasSubstr(directory_.path()));
+  }
+  fs::remove(directory_.path() + "/CURRENT");
+  std::string message;
+  EXPECT_EQ(open_kind(&message), StorageError::Kind::kDamaged);
+  EXPECT_THAT(message, HasSubstr("CURRENT is missing"));
+}
+
+TEST_F(DatabaseTest, ADamagedTableIsNamed) {
+  prepared_job(300);
+  store_->flush();
+  store_.reset();
+  std::vector<std::string> tables;
+  for (const auto& entry : fs::directory_iterator(directory_.path())) {
+    if (entry.path().extension() == ".sst") tables.push_back(entry.path());
+  }
+  for (const std::string& table : tables) damage(table, 20);
+  std::string message;
+  const auto kind = error_kind(
+      [&] {
+        open();
+        store_->check();
+      },
+      &message);
+  EXPECT_EQ(kind, StorageError::Kind::kDamaged) << message;
+  EXPECT_THAT(message, HasSubstr(".sst"));
+}
+
+TEST_F(DatabaseTest, AMissingTableIsNamed) {
+  prepared_job(30);
+  store_->flush();
+  store_.reset();
+  fs::remove(file_with(".sst"));
+  std::string message;
+  EXPECT_EQ(open_kind(&message), StorageError::Kind::kDamaged) << message;
+  EXPECT_THAT(message, HasSubstr(".sst"));
+}
+
+TEST_F(DatabaseTest, DamageInsideTheLogIsAnErrorNotALoss) {
+  prepared_job(200);
+  store_.reset();
+  damage(file_with(".log"), 400);
+  std::string message;
+  EXPECT_EQ(open_kind(&message), StorageError::Kind::kDamaged) << message;
+}
+
+TEST_F(DatabaseTest, ALogCutInItsLastWriteIsNoError) {
+  const JobId id = prepared_job(20);
+  const std::uint64_t before = fs::file_size(file_with(".log"));
+  ASSERT_TRUE(finish(id, 1));
+  const TempDirectory copy;
+  fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
+  for (const auto& entry : fs::directory_iterator(copy.path())) {
+    if (entry.path().extension() == ".log") fs::resize_file(entry.path(), before + 30);
+  }
+  const auto store = JobStore::open(copy.path(), small_options(), JobStore::Mode::kReadWrite);
+  EXPECT_FALSE(store->result({id, 1}));
+  EXPECT_EQ(store->check().problems, std::vector<std::string>());
+  EXPECT_EQ(store->check().plan_entries, 20u);
+}
+
+// A disk that is full whenever the test says so.
+class FullableFile : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  FullableFile(std::unique_ptr<rocksdb::FSWritableFile> file, const std::atomic<bool>& is_full)
+      : FSWritableFileOwnerWrapper(std::move(file)), is_full_(is_full) {}
+
+  using FSWritableFileOwnerWrapper::Append;
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           rocksdb::IODebugContext* context) override {
+    if (is_full_) return rocksdb::IOStatus::NoSpace("the test's disk");
+    return FSWritableFileOwnerWrapper::Append(data, options, context);
+  }
+
+ private:
+  const std::atomic<bool>& is_full_;
+};
+
+class FullableFileSystem : public rocksdb::FileSystemWrapper {
+ public:
+  FullableFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "FullableFileSystem"; }
+  rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                    rocksdb::IODebugContext* context) override {
+    std::unique_ptr<rocksdb::FSWritableFile> file;
+    const rocksdb::IOStatus status =
+        FileSystemWrapper::NewWritableFile(name, options, &file, context);
+    if (status.ok()) *result = std::make_unique<FullableFile>(std::move(file), is_full);
+    return status;
+  }
+  std::atomic<bool> is_full{false};
+};
+
+TEST_F(DatabaseTest, AFullDiskStopsWritesUntilThereIsSpace) {
+  store_.reset();
+  const auto file_system = std::make_shared<FullableFileSystem>();
+  env_ = rocksdb::NewCompositeEnv(file_system);
+  store_ = open_store(directory_.path(), small_options(), JobStore::Mode::kReadWrite, env_.get());
+  const JobId id = prepared_job(20);
+  ASSERT_TRUE(finish(id, 1));
+  file_system->is_full = true;
+  for (int i = 0; i < 3; ++i) {
+    std::string message;
+    EXPECT_EQ(error_kind([&] { finish(id, 2); }, &message), StorageError::Kind::kFull) << message;
+    EXPECT_EQ(error_kind([&] { new_job(); }), StorageError::Kind::kFull);
+  }
+  EXPECT_FALSE(store_->result({id, 2}));
+  EXPECT_EQ(store_->job(id)->counters.completed, 1u);
+  file_system->is_full = false;
+  EXPECT_TRUE(finish(id, 2));
+  EXPECT_TRUE(finish(id, 3));
+  expect_sound();
+  open();
+  EXPECT_EQ(store_->job(id)->counters.completed, 3u);
+  expect_sound();
+}
+
+}  // namespace
+}  // namespace batchmill
