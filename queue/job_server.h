@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "queue/options.h"
 #include "queue/wire.h"
@@ -19,10 +20,12 @@ using PeerId = std::string;
 class JobServer {
  public:
   // Called on the server's thread for every well-formed message of a peer that has shaken hands
-  // ("hello"/"welcome" are answered inside); must return quickly. Later answers go through send().
+  // ("hello", "welcome" and "bye" are dealt with inside); must return quickly and not throw.
+  // Answers go through send(). May be called before the constructor has returned.
   using Handler = std::function<void(PeerId peer, WireMessage message)>;
 
-  // Binds. Throws std::runtime_error naming the endpoint and the reason.
+  // Binds; ipc sockets are made under umask 077 and a socket left by a dead process is replaced.
+  // Throws std::runtime_error naming the endpoint and the reason.
   JobServer(QueueOptions options, std::string server_name, Handler handler);
   ~JobServer();  // stops and joins; messages queued by send() go out first, for at most 1 s
 
@@ -33,10 +36,14 @@ class JobServer {
   struct Counts {
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t rejected = 0;  // malformed, wrong version, no handshake
+    std::uint64_t rejected = 0;  // malformed, wrong version, no handshake, too many connections
+    std::uint64_t dropped_peers = 0;  // did not read their outbox
     std::int32_t connections = 0;
   };
   Counts counts() const;
+
+  // As bound: a port given as "*" is a number here.
+  const std::vector<std::string>& endpoints() const;
 
  private:
   class Impl;

@@ -1,0 +1,231 @@
+#include "queue/job_client.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "queue/input_stream.h"
+#include "queue/server_connection.h"
+
+namespace batchmill {
+namespace {
+
+using Event = ServerConnection::Event;
+
+constexpr std::uint64_t kChunkBytes = 1 << 20;
+// A server that keeps asking for another offset without storing anything is not helped by more.
+constexpr int kMaxSteps = 100;
+
+std::string text_of(const Json& header, const char* name) {
+  const auto field = header.find(name);
+  return field != header.end() && field->is_string() ? field->get<std::string>() : "";
+}
+
+std::uint64_t number_of(const Json& header, const char* name, std::uint64_t absent) {
+  const auto field = header.find(name);
+  return field != header.end() && field->is_number_unsigned() ? field->get<std::uint64_t>()
+         : field != header.end() && field->is_number_integer()
+             ? static_cast<std::uint64_t>(std::max<std::int64_t>(field->get<std::int64_t>(), 0))
+             : absent;
+}
+
+bool has(const Json& header, const char* name, const std::string& value) {
+  return text_of(header, name) == value;
+}
+
+[[noreturn]] void throw_remote(const Json& header) {
+  throw RemoteError(text_of(header, "code"), text_of(header, "message"));
+}
+
+// One upload between two losses of the connection.
+class UploadRun {
+ public:
+  UploadRun(ServerConnection& connection, const JobClient::Source& source,
+            const JobClient::Progress& progress, const Json& opened, std::string content_hash)
+      : connection_(connection),
+        source_(source),
+        progress_(progress),
+        job_(text_of(opened, "job")),
+        content_hash_(std::move(content_hash)),
+        acked_(number_of(opened, "offset", 0)),
+        limit_(number_of(opened, "limit", acked_ + number_of(opened, "credit_bytes", kChunkBytes))),
+        next_(acked_) {
+    if (progress_) progress_(acked_);
+  }
+
+  // The header of "sealed"; absent when the connection was lost. Throws InputError after the server
+  // has been told that the content broke.
+  std::optional<Json> run(Deadline& deadline) {
+    WireMessage message;
+    while (true) {
+      fill_chunk(deadline);
+      const bool something_to_send = !chunk_.empty() || (at_end_ && !said_end_);
+      const bool sent = something_to_send && send_next();
+      const Event event =
+          connection_.next(&message, deadline, something_to_send && !sent, !sent && !can_read());
+      if (event == Event::kLost) return std::nullopt;
+      if (event == Event::kMessage && take(message.header)) {
+        if (broken_) throw InputError(*broken_);
+        return message.header;
+      }
+    }
+  }
+
+  bool said_end() const { return said_end_; }
+
+ private:
+  bool can_read() const { return !at_end_ && chunk_.empty() && next_ < limit_; }
+
+  void fill_chunk(Deadline& deadline) {
+    if (!can_read()) return;
+    const std::uint64_t most =
+        std::min({kChunkBytes, connection_.max_message_bytes(), limit_ - next_});
+    chunk_.resize(most);
+    try {
+      chunk_.resize(source_(next_, chunk_.data(), most));
+    } catch (const InputError& error) {
+      chunk_.clear();
+      broken_ = error;
+    }
+    at_end_ = chunk_.empty();
+    deadline.restart();  // a slow source is not the server's silence
+  }
+
+  bool send_next() {
+    if (!chunk_.empty()) {
+      const Json header = {{"op", "data"}, {"job", job_}, {"offset", next_}};
+      if (!connection_.try_send(header, std::string_view(chunk_.data(), chunk_.size())))
+        return false;
+      next_ += chunk_.size();
+      chunk_.clear();
+      return true;
+    }
+    Json header;
+    if (broken_) {
+      header = {
+          {"op", "abort"}, {"job", job_}, {"code", broken_->code()}, {"message", broken_->what()}};
+    } else {
+      header = {{"op", "end"}, {"job", job_}, {"bytes", next_}};
+      if (!content_hash_.empty()) header["content_hash"] = content_hash_;
+    }
+    said_end_ = connection_.try_send(header);
+    return said_end_;
+  }
+
+  // True when the upload is over.
+  bool take(const Json& header) {
+    if (!has(header, "job", job_)) return false;  // late answers to something else
+    if (has(header, "op", "sealed")) return true;
+    if (has(header, "op", "aborted")) return broken_.has_value();
+    if (has(header, "op", "ack")) {
+      const std::uint64_t offset = number_of(header, "offset", acked_);
+      limit_ = std::max(limit_, number_of(header, "limit", 0));
+      if (offset > acked_) {
+        acked_ = offset;
+        steps_ = 0;
+        if (progress_) progress_(acked_);
+      }
+    } else if (has(header, "op", "error")) {
+      const bool go_elsewhere =
+          (has(header, "code", "bad_offset") || has(header, "code", "credit_exceeded")) &&
+          header.contains("offset") && ++steps_ <= kMaxSteps;
+      if (!go_elsewhere) throw_remote(header);
+      next_ = std::max(number_of(header, "offset", acked_), acked_);
+      limit_ = std::max(limit_, number_of(header, "limit", 0));
+      chunk_.clear();
+      at_end_ = said_end_ = false;
+      broken_.reset();
+    }
+    return false;
+  }
+
+  ServerConnection& connection_;
+  const JobClient::Source& source_;
+  const JobClient::Progress& progress_;
+  std::string job_;
+  std::string content_hash_;
+  std::uint64_t acked_;  // durable
+  std::uint64_t limit_;  // may be sent
+  std::uint64_t next_;  // content offset of chunk_
+  std::vector<char> chunk_;  // read, not yet sent
+  bool at_end_ = false;
+  bool said_end_ = false;
+  std::optional<InputError> broken_;
+  int steps_ = 0;
+};
+
+}  // namespace
+
+RemoteError::RemoteError(std::string code, const std::string& message)
+    : std::runtime_error(message), code_(std::move(code)) {}
+
+class JobClient::Impl {
+ public:
+  Impl(std::string endpoint, std::string client_name)
+      : connection_(std::move(endpoint), std::move(client_name)) {}
+
+  // Sends `header` with an id of its own and waits for the answer to it.
+  WireMessage ask(Json header, Deadline& deadline) {
+    const std::string id = fmt::format("{}", ++last_id_);
+    header["id"] = id;
+    WireMessage message;
+    while (true) {
+      connection_.ensure_welcomed(deadline);
+      bool sent = connection_.try_send(header);
+      while (true) {
+        const Event event = connection_.next(&message, deadline, !sent, true);
+        if (event == Event::kLost) break;
+        if (event == Event::kWritable) sent = connection_.try_send(header);
+        if (event != Event::kMessage || !has(message.header, "id", id)) continue;
+        if (has(message.header, "op", "error")) throw_remote(message.header);
+        return message;
+      }
+    }
+  }
+
+  UploadResult upload(const Json& open, const Source& source, const Progress& progress,
+                      std::chrono::milliseconds timeout) {
+    Deadline deadline(timeout);
+    Json header = {{"op", "open"}};
+    header.update(open);
+    bool said_end = false;
+    while (true) {
+      const Json opened = ask(header, deadline).header;
+      UploadResult result = {text_of(opened, "job"), number_of(opened, "lines", 0), !said_end};
+      if (opened.contains("sealed") && opened["sealed"] == true) return result;
+      UploadRun run(connection_, source, progress, opened, text_of(open, "content_hash"));
+      const std::optional<Json> sealed = run.run(deadline);
+      said_end = said_end || run.said_end();
+      if (!sealed) continue;
+      result.lines = number_of(*sealed, "lines", 0);
+      result.existed = false;
+      return result;
+    }
+  }
+
+ private:
+  ServerConnection connection_;
+  std::uint64_t last_id_ = 0;
+};
+
+JobClient::JobClient(std::string endpoint, std::string client_name)
+    : impl_(std::make_unique<Impl>(std::move(endpoint), std::move(client_name))) {}
+
+JobClient::~JobClient() = default;
+
+WireMessage JobClient::request(Json header, std::chrono::milliseconds timeout) {
+  Deadline deadline(timeout);
+  header["op"] = "request";
+  return impl_->ask(std::move(header), deadline);
+}
+
+JobClient::UploadResult JobClient::upload(const Json& open, const Source& source,
+                                          const Progress& progress,
+                                          std::chrono::milliseconds timeout) {
+  return impl_->upload(open, source, progress, timeout);
+}
+
+}  // namespace batchmill

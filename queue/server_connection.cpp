@@ -1,0 +1,182 @@
+#include "queue/server_connection.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+#include <zmq.hpp>
+
+#include "queue/job_client.h"
+#include "queue/socket_path.h"
+
+namespace batchmill {
+namespace {
+
+constexpr int kMessagesInPipe = 16;
+constexpr int kFirstBackoff_ms = 10;
+constexpr int kLastBackoff_ms = 500;
+constexpr int kHeartbeat_ms = 10'000;
+constexpr int kHeartbeatTimeout_ms = 30'000;
+constexpr std::int64_t kMaxAnswerBytes = 256 << 20;
+
+std::string text_of(const Json& header, const char* name) {
+  const auto field = header.find(name);
+  return field != header.end() && field->is_string() ? field->get<std::string>() : "";
+}
+
+}  // namespace
+
+// One connection's sockets: a new one after every loss, so nothing sent to an earlier server is
+// delivered to a later one.
+struct ServerConnection::Sockets {
+  zmq::context_t context;
+  zmq::socket_t dealer;
+  zmq::socket_t monitor;
+
+  void close() {
+    if (monitor) monitor.close();
+    if (dealer) dealer.close();
+  }
+};
+
+ServerConnection::ServerConnection(std::string endpoint, std::string client_name)
+    : endpoint_(std::move(endpoint)),
+      client_name_(std::move(client_name)),
+      sockets_(std::make_unique<Sockets>()) {}
+
+ServerConnection::~ServerConnection() {
+  if (welcomed_) {
+    // The server forgets this client at once; if that does not reach it, it will anyway.
+    sockets_->dealer.set(zmq::sockopt::linger, 100);
+    try_send({{"op", "bye"}});
+  }
+  sockets_->close();
+}
+
+void ServerConnection::ensure_welcomed(Deadline& deadline) {
+  WireMessage message;
+  while (!welcomed_) {
+    if (!connected_) {
+      if (sockets_->dealer) back_off(deadline);
+      connect();
+    }
+    if (next(&message, deadline, false, true) != Event::kMessage) continue;
+    const std::string op = text_of(message.header, "op");
+    if (op == "error") {
+      throw RemoteError(text_of(message.header, "code"), text_of(message.header, "message"));
+    }
+    if (op != "welcome") continue;
+    const auto limit = message.header.find("max_message_bytes");
+    max_message_bytes_ = limit != message.header.end() && limit->is_number()
+                             ? limit->get<std::uint64_t>()
+                             : kMaxHeaderBytes;
+    welcomed_ = true;
+    backoff_ms_ = 0;
+  }
+}
+
+void ServerConnection::connect() {
+  sockets_->close();
+  try {
+    socket_path(endpoint_);  // a better message than libzmq's
+    sockets_->dealer = zmq::socket_t(sockets_->context, zmq::socket_type::dealer);
+    zmq::socket_t& dealer = sockets_->dealer;
+    dealer.set(zmq::sockopt::linger, 0);
+    dealer.set(zmq::sockopt::sndhwm, kMessagesInPipe);
+    dealer.set(zmq::sockopt::reconnect_ivl, kFirstBackoff_ms);
+    dealer.set(zmq::sockopt::reconnect_ivl_max, kLastBackoff_ms);
+    dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeat_ms);
+    dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeout_ms);
+    dealer.set(zmq::sockopt::maxmsgsize, kMaxAnswerBytes);
+    // A name of its own: the last connection's goes only after a while.
+    const std::string events = fmt::format("inproc://connection-{}", ++connections_made_);
+    if (zmq_socket_monitor(dealer.handle(), events.c_str(), ZMQ_EVENT_DISCONNECTED) != 0) {
+      throw zmq::error_t();
+    }
+    sockets_->monitor = zmq::socket_t(sockets_->context, zmq::socket_type::pair);
+    sockets_->monitor.set(zmq::sockopt::linger, 0);
+    sockets_->monitor.connect(events);
+    dealer.connect(endpoint_);
+  } catch (const std::exception& error) {
+    sockets_->close();
+    throw UnreachableError(fmt::format("cannot connect to {}: {}", endpoint_, error.what()));
+  }
+  connected_ = true;
+  // Waits inside libzmq until a server is there.
+  try_send({{"op", "hello"}, {"version", kProtocolVersion}, {"client", client_name_}});
+}
+
+void ServerConnection::back_off(Deadline& deadline) {
+  backoff_ms_ = std::clamp(backoff_ms_ * 2, kFirstBackoff_ms, kLastBackoff_ms);
+  pollfd item = {deadline.fd(), POLLIN, 0};
+  if (::poll(&item, 1, backoff_ms_) > 0) fail_unreachable(deadline);
+}
+
+ServerConnection::Event ServerConnection::next(WireMessage* message, Deadline& deadline,
+                                               bool want_write, bool wait) {
+  while (true) {
+    const auto wanted = static_cast<short>(want_write ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN);
+    zmq::pollitem_t items[] = {{sockets_->dealer.handle(), 0, wanted, 0},
+                               {sockets_->monitor.handle(), 0, ZMQ_POLLIN, 0},
+                               {nullptr, deadline.fd(), ZMQ_POLLIN, 0}};
+    zmq_poll(items, 3, wait ? -1 : 0);
+    // What arrived counts first, even if the server has left since.
+    if ((items[0].revents & ZMQ_POLLIN) != 0) {
+      if (!receive(message)) continue;
+      if (text_of(message->header, "code") != "no_hello") {
+        deadline.restart();
+        return Event::kMessage;
+      }
+      welcomed_ = connected_ = false;
+      return Event::kLost;
+    }
+    if (items[1].revents != 0) {
+      zmq::message_t frame;
+      do {
+        if (!sockets_->monitor.recv(frame)) break;
+      } while (frame.more());
+      welcomed_ = connected_ = false;
+      return Event::kLost;
+    }
+    if (items[2].revents != 0) fail_unreachable(deadline);
+    if ((items[0].revents & ZMQ_POLLOUT) != 0) return Event::kWritable;
+    if (!wait) return Event::kNothing;
+  }
+}
+
+// False for what is no message of this protocol.
+bool ServerConnection::receive(WireMessage* message) {
+  zmq::message_t header, payload;
+  if (!sockets_->dealer.recv(header, zmq::recv_flags::dontwait)) return false;
+  message->has_payload = header.more();
+  message->payload.clear();
+  for (bool more = header.more(); more; more = payload.more()) {
+    if (!sockets_->dealer.recv(payload)) return false;
+    message->payload.assign(payload.data<char>(), payload.size());
+  }
+  std::string why;
+  std::optional<Json> decoded = decode_header(header.to_string_view(), &why);
+  if (!decoded) return false;
+  message->header = std::move(*decoded);
+  return true;
+}
+
+bool ServerConnection::try_send(const Json& header) {
+  const std::string bytes = encode_header(header);
+  return sockets_->dealer.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
+}
+
+bool ServerConnection::try_send(const Json& header, std::string_view payload) {
+  const std::string bytes = encode_header(header);
+  const auto more = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
+  if (!sockets_->dealer.send(zmq::buffer(bytes), more)) return false;
+  return sockets_->dealer.send(zmq::buffer(payload), zmq::send_flags::dontwait).has_value();
+}
+
+void ServerConnection::fail_unreachable(const Deadline& deadline) const {
+  throw UnreachableError(fmt::format("no answer from {} within {:.3g} s", endpoint_,
+                                     static_cast<double>(deadline.span().count()) / 1000.0));
+}
+
+}  // namespace batchmill

@@ -1,0 +1,57 @@
+// A client's connection to a JobServer: handshake, reconnects, messages. Owned by a JobClient; one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "queue/deadline.h"
+#include "queue/wire.h"
+
+namespace batchmill {
+
+class ServerConnection {
+ public:
+  ServerConnection(std::string endpoint, std::string client_name);
+  ~ServerConnection();
+
+  // Connects and shakes hands unless that is done. Throws UnreachableError once `deadline` passes,
+  // RemoteError if the server refuses this client.
+  void ensure_welcomed(Deadline& deadline);
+
+  enum class Event {
+    kMessage,  // *message was filled
+    kLost,  // the server went away, or knows this client no more: shake hands again
+    kWritable,  // try_send() may work now
+    kNothing,  // nothing has happened (only without `wait`)
+  };
+  // Throws UnreachableError once `deadline` passes.
+  Event next(WireMessage* message, Deadline& deadline, bool want_write, bool wait);
+
+  // False when the server has not read enough of what was sent before.
+  bool try_send(const Json& header);
+  bool try_send(const Json& header, std::string_view payload);
+
+  std::uint64_t max_message_bytes() const { return max_message_bytes_; }
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  struct Sockets;
+
+  void connect();
+  void back_off(Deadline& deadline);
+  bool receive(WireMessage* message);
+  [[noreturn]] void fail_unreachable(const Deadline& deadline) const;
+
+  std::string endpoint_;
+  std::string client_name_;
+  std::unique_ptr<Sockets> sockets_;
+  bool connected_ = false;  // the sockets have not lost their server
+  bool welcomed_ = false;  // … and it knows this client
+  int connections_made_ = 0;
+  int backoff_ms_ = 0;
+  std::uint64_t max_message_bytes_ = 0;
+};
+
+}  // namespace batchmill
