@@ -27,6 +27,7 @@ class Queries {
   // Answers one {"op":"request","what":…} header with its response header and payload:
   //   status   {job}                      → {batch: batch object}
   //   list     {status?, after?, limit?}  → {batches: [batch object, …]}
+  //   list     {key}                      → the same, of the job with this idempotency key
   //   results  {job, from?, order?: "input"|"completed", custom_id?, side?:
   //   "output"|"errors"|"all",
   //             max_bytes?, failed_input?: true}

@@ -1,0 +1,184 @@
+#include "actors/batch_object.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "actors/queries.h"
+#include "storage/money.h"
+
+namespace batchmill {
+namespace {
+
+Json time_or_null(std::int64_t time_s) { return time_s == 0 ? Json() : Json(time_s); }
+
+std::int64_t end_time_s(const JobState& state) {
+  return std::max(
+      {state.completed_at_s, state.failed_at_s, state.expired_at_s, state.cancelled_at_s});
+}
+
+Json errors_json(const JobState& state) {
+  Json data = Json::array();
+  for (const JobState::JobError& error : state.errors) {
+    data.push_back({{"code", error.code},
+                    {"message", error.message},
+                    {"param", nullptr},
+                    {"line", error.line == 0 ? Json() : Json(error.line)}});
+  }
+  if (data.empty() && state.failed_at_s != 0 && !state.end_code.empty()) {
+    data.push_back({{"code", state.end_code},
+                    {"message", state.end_message},
+                    {"param", nullptr},
+                    {"line", nullptr}});
+  }
+  if (data.empty()) return nullptr;
+  return {{"object", "list"}, {"data", std::move(data)}};
+}
+
+// Prompt and completion tokens per second: measured now, or the average of a job that has ended.
+double tokens_per_second(const Job& job, const LiveJob* live) {
+  if (!job.ended()) return live != nullptr ? live->tokens_per_second : 0.0;
+  if (job.state.in_progress_at_s == 0) return 0.0;
+  const std::int64_t seconds =
+      std::max<std::int64_t>(1, end_time_s(job.state) - job.state.in_progress_at_s);
+  const LineUsage& usage = job.counters.usage;
+  return static_cast<double>(usage.prompt_tokens + usage.completion_tokens) /
+         static_cast<double>(seconds);
+}
+
+Json prefix_json(const Job& job) {
+  const std::uint64_t achieved = job.counters.usage.prompt_cached_tokens;
+  Json possible = nullptr;
+  Json ratio = nullptr;
+  if (job.state.prefix_trie_tokens != 0) {
+    const std::uint64_t tokens =
+        job.state.prefix_prompt_tokens -
+        std::min(job.state.prefix_prompt_tokens, job.state.prefix_trie_tokens);
+    possible = tokens;
+    if (tokens != 0) ratio = static_cast<double>(achieved) / static_cast<double>(tokens);
+  }
+  return {{"possible_tokens", possible}, {"achieved_tokens", achieved}, {"ratio", ratio}};
+}
+
+Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
+  const std::uint64_t open = lines_without_outcome(job);
+  const std::uint64_t running =
+      job.ended() || live == nullptr ? 0 : std::min(open, live->lines_running);
+  Json eta = nullptr;
+  if (job.ended()) {
+    eta = 0;
+  } else if (live != nullptr && live->lines_per_second > 0.0) {
+    eta = static_cast<std::int64_t>(static_cast<double>(open) / live->lines_per_second + 0.5);
+  }
+  return {
+      {"name", job.request.name.empty() ? Json() : Json(job.request.name)},
+      {"priority", job.request.priority},
+      {"paused", job.state.paused},
+      {"lines_pending", open - running},
+      {"lines_running", running},
+      {"tokens_per_second", tokens_per_second(job, live)},
+      {"eta_seconds", eta},
+      {"prefix", prefix_json(job)},
+      {"preemptions", job.counters.usage.preemptions},
+      {"cost", cost.several_currencies ? Json() : Json(format_picos(cost.total))},
+      {"currency", cost.several_currencies || cost.currency.empty() ? Json() : Json(cost.currency)},
+      {"warnings", job.state.warnings}};
+}
+
+double seconds(std::uint64_t time_us) { return static_cast<double>(time_us) / 1e6; }
+
+}  // namespace
+
+std::uint64_t lines_without_outcome(const Job& job) {
+  if (job.ended()) return 0;
+  const std::uint64_t decided = job.counters.completed + job.counters.failed;
+  return job.state.request_lines - std::min(job.state.request_lines, decided);
+}
+
+Json utc_time_json(std::int64_t time_us) {
+  if (time_us == 0) return nullptr;
+  const std::time_t time_s = time_us / 1'000'000;
+  std::tm utc{};
+  ::gmtime_r(&time_s, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     time_us % 1'000'000);
+}
+
+Json batch_object_json(const Job& job, const std::string& endpoint, const JobCost& cost,
+                       const LiveJob* live) {
+  const std::string id = job.id.to_string();
+  const std::string suffix = id.substr(id.find('_') + 1);
+  const JobState& state = job.state;
+  const JobCounters& counters = job.counters;
+  const LineUsage& usage = counters.usage;
+  const bool ended = job.ended();
+
+  Json object;
+  object["id"] = id;
+  object["object"] = "batch";
+  object["endpoint"] = endpoint.empty() ? Json() : Json(endpoint);
+  object["errors"] = errors_json(state);
+  object["input_file_id"] = "file-" + suffix + "-input";
+  object["completion_window"] =
+      job.request.deadline_s == 0 ? Json() : Json(fmt::format("{}s", job.request.deadline_s));
+  object["status"] = std::string(job.status());
+  object["output_file_id"] =
+      ended && counters.completed != 0 ? Json("file-" + suffix + "-output") : Json();
+  object["error_file_id"] =
+      ended && counters.failed != 0 ? Json("file-" + suffix + "-errors") : Json();
+  object["created_at"] = state.created_at_s;
+  object["in_progress_at"] = time_or_null(state.in_progress_at_s);
+  object["expires_at"] =
+      job.request.deadline_s == 0 ? Json() : Json(state.created_at_s + job.request.deadline_s);
+  object["finalizing_at"] = time_or_null(state.finalizing_at_s);
+  object["completed_at"] = time_or_null(state.completed_at_s);
+  object["failed_at"] = time_or_null(state.failed_at_s);
+  object["expired_at"] = time_or_null(state.expired_at_s);
+  object["cancelling_at"] = time_or_null(state.cancelling_at_s);
+  object["cancelled_at"] = time_or_null(state.cancelled_at_s);
+  object["request_counts"] = {{"total", state.request_lines},
+                              {"completed", counters.completed},
+                              {"failed", counters.failed}};
+  object["usage"] = {{"input_tokens", usage.prompt_tokens},
+                     {"input_tokens_details", {{"cached_tokens", usage.prompt_cached_tokens}}},
+                     {"output_tokens", usage.completion_tokens},
+                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  object["metadata"] = Json::object();
+  for (const auto& [key, value] : job.request.metadata) object["metadata"][key] = value;
+  object["batchmill"] = extension_json(job, cost, live);
+  return object;
+}
+
+Json ledger_object_json(const LedgerRow& row, LedgerBy by,
+                        const std::optional<std::string>& custom_id) {
+  const LineUsage& usage = row.usage;
+  Json object;
+  const bool has_job = row.job != JobId{};
+  object["job"] = has_job ? Json(row.job.to_string()) : Json();
+  object["model"] = row.model.empty() ? Json() : Json(row.model);
+  if (by == LedgerBy::kLine) {
+    object["custom_id"] = custom_id ? Json(*custom_id) : Json();
+    object["line"] = row.line;
+  }
+  if (by == LedgerBy::kDay) object["day"] = row.day;
+  object["currency"] = row.currency.empty() ? Json() : Json(row.currency);
+  object["price_version"] = row.price_version.empty() ? Json() : Json(row.price_version);
+  object["lines"] = {{"completed", row.completed}, {"failed", row.failed}};
+  object["tokens"] = {{"prompt", usage.prompt_tokens},
+                      {"prompt_cached", usage.prompt_cached_tokens},
+                      {"prompt_computed", usage.prompt_computed_tokens},
+                      {"recomputed", usage.recomputed_tokens},
+                      {"completion", usage.completion_tokens}};
+  object["device_seconds"] = {{"prefill", seconds(usage.prefill_us)},
+                              {"decode", seconds(usage.decode_us)}};
+  object["cost"] = {
+      {"prompt", format_picos(row.cost_prompt)},
+      {"prompt_cached", format_picos(row.cost_prompt_cached)},
+      {"completion", format_picos(row.cost_completion)},
+      {"total", format_picos(row.cost_prompt + row.cost_prompt_cached + row.cost_completion)}};
+  return object;
+}
+
+}  // namespace batchmill
