@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -199,6 +202,27 @@ TEST_F(JobClientTest, ReportsWhatTheServerRefuses) {
   EXPECT_EQ(code({{"name", "no key"}}), "invalid_request");
   EXPECT_EQ(code({{"key", "k"}, {"priority", 11}}), "invalid_request");
   EXPECT_EQ(code({{"key", "k"}, {"metadata", {{"a", 1}}}}), "invalid_request");
+}
+
+// The protocol is as README.md describes it, for those who write their own client.
+TEST_F(JobClientTest, IsNotNeededToSpeakTheProtocol) {
+  const char* const configured = std::getenv("BATCHMILL_PYTHON");
+  const std::string python = configured != nullptr ? configured : "python3";
+  if (std::system((python + " -c 'import zmq' 2>/dev/null").c_str()) != 0) {
+    GTEST_SKIP() << "skipped: " << python << " has no zmq module (Debian: python3-zmq)";
+  }
+  const std::string content = content_of(700);
+  ASSERT_GT(content.size(), 2 * options_.credit_bytes);
+  std::ofstream(folder_ / "in.jsonl") << content;
+  options_.max_message_bytes = 1 << 20;
+  MemoryIntake intake(options_, disk_);
+  const std::string command = python + " " BATCHMILL_SOURCE_DIR "/tests/queue/push_and_read.py " +
+                              options_.endpoints[0] + " " + (folder_ / "in.jsonl").string() +
+                              " > " + (folder_ / "out.jsonl").string();
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  std::ifstream out(folder_ / "out.jsonl");
+  const std::string printed((std::istreambuf_iterator<char>(out)), {});
+  EXPECT_EQ(printed, content);
 }
 
 TEST_F(JobClientTest, GivesUpAfterSilence) {

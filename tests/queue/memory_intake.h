@@ -61,6 +61,7 @@ class MemoryIntake {
       if (message.header["what"] == "fail") {
         return answer(error_header(message.header, "no_such_job", "there is none"));
       }
+      if (message.header["what"] == "results") return answer_results(peer, header, message.header);
       return server_->send(peer, {header, message.header.value("text", ""), true});
     }
     if (messages_left_ == 0) {
@@ -93,6 +94,15 @@ class MemoryIntake {
       job.sealed = true;
       answer(sealed_header(job.id, job.lines.size()));
     }
+  }
+
+  // One line a page, as it was uploaded; the job has ended when it is sealed.
+  void answer_results(const PeerId& peer, Json header, const Json& request) {
+    const MemoryDisk::Job& job = disk_.jobs[request["job"].get<std::string>().substr(4)];
+    const std::size_t from = request["from"];
+    const bool at_end = from >= job.lines.size();
+    header.update({{"next", from + (at_end ? 0 : 1)}, {"at_end", at_end}, {"ended", job.sealed}});
+    server_->send(peer, {header, at_end ? "" : job.lines[from] + "\n", true});
   }
 
   void open(const Json& header, const std::function<void(Json)>& answer) {
