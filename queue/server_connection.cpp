@@ -69,7 +69,7 @@ void ServerConnection::ensure_welcomed(Deadline& deadline) {
     if (op != "welcome") continue;
     const auto limit = message.header.find("max_message_bytes");
     max_message_bytes_ = limit != message.header.end() && limit->is_number()
-                             ? limit->get<std::uint64_t>()
+                             ? std::max<std::uint64_t>(limit->get<std::uint64_t>(), 1)
                              : kMaxHeaderBytes;
     welcomed_ = true;
     backoff_ms_ = 0;
