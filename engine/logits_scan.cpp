@@ -42,24 +42,32 @@ inline __attribute__((always_inline)) float exp_nonpositive(float x) {
 
 BATCHMILL_VECTOR_CLONES
 bool block_maxima(const float* logits, std::size_t num_blocks, float* maxima) {
-  std::array<std::int32_t, kLanes> bad{};
+  // x − x is 0 for finite x and NaN for all others; −infinity, which is allowed, is lifted first.
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  float trouble[kLanes] = {};
   for (std::size_t block = 0; block < num_blocks; ++block) {
     const float* x = logits + block * kScanBlock;
-    std::array<float, kLanes> best;
+    float best[kLanes];
     for (std::size_t i = 0; i < kLanes; ++i) best[i] = x[i];
     for (std::size_t j = 0; j < kScanBlock; j += kLanes) {
       for (std::size_t i = 0; i < kLanes; ++i) {
         best[i] = x[j + i] > best[i] ? x[j + i] : best[i];
-        bad[i] |= x[j + i] <= std::numeric_limits<float>::max() ? 0 : 1;
+      }
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        const float lifted = x[j + i] < kLowest ? kLowest : x[j + i];
+        trouble[i] += lifted - lifted;
       }
     }
-    float top = best[0];
-    for (std::size_t i = 1; i < kLanes; ++i) top = best[i] > top ? best[i] : top;
-    maxima[block] = top;
+    for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+      for (std::size_t i = 0; i < width; ++i) {
+        best[i] = best[i + width] > best[i] ? best[i + width] : best[i];
+      }
+    }
+    maxima[block] = best[0];
   }
-  std::int32_t any = 0;
-  for (const std::int32_t flag : bad) any |= flag;
-  return any == 0;
+  float sum = 0.0f;
+  for (const float lane : trouble) sum += lane;
+  return sum == 0.0f;
 }
 
 BATCHMILL_VECTOR_CLONES
@@ -77,7 +85,7 @@ double block_weights(const float* logits, std::size_t num_blocks, float max, flo
       }
     }
     double sum = 0.0;
-    for (const float lane : lanes) sum += lane;
+    for (const float lane : lanes) sum += static_cast<double>(lane);
     sums[block] = sum;
     total += sum;
   }
@@ -86,14 +94,17 @@ double block_weights(const float* logits, std::size_t num_blocks, float max, flo
 
 BATCHMILL_VECTOR_CLONES
 double sum_of_exponentials(const float* logits, std::size_t num_blocks, float max) {
-  std::array<double, kLanes> lanes{};
-  for (std::size_t j = 0; j < num_blocks * kScanBlock; j += kLanes) {
-    for (std::size_t i = 0; i < kLanes; ++i) {
-      lanes[i] += static_cast<double>(exp_nonpositive(logits[j + i] - max));
-    }
-  }
   double total = 0.0;
-  for (const double lane : lanes) total += lane;
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    const float* x = logits + block * kScanBlock;
+    std::array<float, kLanes> lanes{};
+    for (std::size_t j = 0; j < kScanBlock; j += kLanes) {
+      for (std::size_t i = 0; i < kLanes; ++i) lanes[i] += exp_nonpositive(x[j + i] - max);
+    }
+    double sum = 0.0;
+    for (const float lane : lanes) sum += static_cast<double>(lane);
+    total += sum;
+  }
   return total;
 }
 

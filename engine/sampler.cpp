@@ -1,9 +1,11 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "engine/logits_scan.h"
@@ -11,6 +13,10 @@
 
 namespace batchmill {
 namespace {
+
+// Probabilities are sorted into buckets by their logarithm, for finding where top-p ends.
+constexpr std::size_t kNumBuckets = 256;
+constexpr float kBucketsPerNat = 8.0f;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -62,10 +68,11 @@ std::optional<TokenId> Sampler::sample(std::span<const float> logits,
   if (!has_top_k && params.top_p >= 1.0f && params.min_p <= 0.0f) {
     return draw_from_all(logits, range.max, scale, uniform);
   }
-  if (has_top_k) select_top(logits, params.top_k, floor);
-  if (params.top_p < 1.0f || !has_top_k) {
-    if (!has_top_k) candidates_.clear();
-    cut_to_top_p(logits, range.max, scale, floor, params.top_p);
+  if (has_top_k) {
+    select_top(logits, params.top_k, floor);
+    if (params.top_p < 1.0f) cut_candidates_to_top_p(range.max, scale, params.top_p);
+  } else {
+    select_top_p(logits, range.max, scale, floor, params.top_p);
   }
   return draw_from_candidates(range.max, scale, uniform);
 }
@@ -167,51 +174,61 @@ TokenId Sampler::draw_from_all(std::span<const float> logits, float max, float s
   return drawn != kNoToken ? drawn : first_of_value(logits, maxima_, max);
 }
 
-// Leaves in candidates_, best first, the smallest set whose probability reaches p. Empty
-// candidates_: all logits not below `floor` stand for selection.
-void Sampler::cut_to_top_p(std::span<const float> logits, float max, float scale, float floor,
-                           float p) {
+// Leaves in candidates_ the smallest set of the best among them whose probability reaches p.
+void Sampler::cut_candidates_to_top_p(float max, float scale, float p) {
+  const auto weight = [&](const Candidate& c) {
+    return std::exp(static_cast<double>((c.value - max) * scale));
+  };
   double total = 0.0;
-  const bool from_all = candidates_.empty();
-  if (from_all) {
-    total = exp_weights(logits, max, scale, weights_, sums_);
-    if (floor > kMinusInfinity) {
-      total = 0.0;
-      for (std::size_t i = 0; i < logits.size(); ++i) {
-        if (logits[i] >= floor) total += static_cast<double>(weights_[i]);
-      }
-    }
-    // Few tokens hold most of the probability: look below ever lower thresholds until enough is
-    // found, so that only these are sorted.
-    double found = 0.0;
-    for (float depth = 4.0f; found < static_cast<double>(p) * total; depth *= 2.0f) {
-      const float threshold = std::max(floor, depth < 100.0f ? max - depth / scale : floor);
-      candidates_.clear();
-      found = 0.0;
-      for (std::size_t block = 0; block < maxima_.size(); ++block) {
-        if (maxima_[block] < threshold) continue;
-        const std::size_t end = std::min(logits.size(), (block + 1) * kScanBlock);
-        for (std::size_t i = block * kScanBlock; i < end; ++i) {
-          if (logits[i] < threshold) continue;
-          candidates_.push_back({static_cast<TokenId>(i), logits[i]});
-          found += static_cast<double>(weights_[i]);
-        }
-      }
-      if (threshold == floor) break;
-    }
-    std::ranges::sort(candidates_, kBetter);
-  } else {
-    for (const Candidate& c : candidates_) {
-      total += std::exp(static_cast<double>((c.value - max) * scale));
-    }
-  }
+  for (const Candidate& c : candidates_) total += weight(c);
+  const double wanted = static_cast<double>(p) * total;
   double mass = 0.0;
   std::size_t kept = 0;
-  while (kept < candidates_.size() && (kept == 0 || mass < static_cast<double>(p) * total)) {
-    mass += std::exp(static_cast<double>((candidates_[kept].value - max) * scale));
-    ++kept;
+  while (kept < candidates_.size() && (kept == 0 || mass < wanted)) {
+    mass += weight(candidates_[kept++]);
   }
   candidates_.resize(kept);
+}
+
+// Fills candidates_ with the smallest set of the best logits, none below `floor`, whose probability
+// reaches p. Only the bucket of logits where the set ends is sorted.
+void Sampler::select_top_p(std::span<const float> logits, float max, float scale, float floor,
+                           float p) {
+  double total = exp_weights(logits, max, scale, weights_, sums_);
+  const auto bucket_of = [&](float x) {
+    const float depth = (max - x) * scale * kBucketsPerNat;
+    return depth < static_cast<float>(kNumBuckets - 1) ? static_cast<std::size_t>(depth)
+                                                       : kNumBuckets - 1;
+  };
+  std::array<double, kNumBuckets> mass{};
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] < floor) weights_[i] = 0.0f;
+    mass[bucket_of(logits[i])] += static_cast<double>(weights_[i]);
+  }
+  if (floor > kMinusInfinity) total = std::accumulate(mass.begin(), mass.end(), 0.0);
+
+  const double wanted = static_cast<double>(p) * total;
+  double found = 0.0;
+  std::size_t last = 0;
+  while (last + 1 < kNumBuckets && found + mass[last] < wanted) found += mass[last++];
+  candidates_.clear();
+  boundary_.clear();
+  for (std::size_t block = 0; block < maxima_.size(); ++block) {
+    if (bucket_of(maxima_[block]) > last) continue;
+    const std::size_t end = std::min(logits.size(), (block + 1) * kScanBlock);
+    for (std::size_t i = block * kScanBlock; i < end; ++i) {
+      if (weights_[i] <= 0.0f) continue;
+      const std::size_t bucket = bucket_of(logits[i]);
+      if (bucket < last) candidates_.push_back({static_cast<TokenId>(i), logits[i]});
+      if (bucket == last) boundary_.push_back({static_cast<TokenId>(i), logits[i]});
+    }
+  }
+  std::ranges::sort(boundary_, kBetter);
+  for (const Candidate& c : boundary_) {
+    if (found >= wanted && !candidates_.empty()) break;
+    candidates_.push_back(c);
+    found += static_cast<double>(weights_[at(c.token)]);
+  }
 }
 
 TokenId Sampler::draw_from_candidates(float max, float scale, double uniform) const {

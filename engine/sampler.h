@@ -50,7 +50,8 @@ class Sampler {
   // maxima_.
   void select_top(std::span<const float> logits, std::int32_t k, float floor);
   TokenId draw_from_all(std::span<const float> logits, float max, float scale, double uniform);
-  void cut_to_top_p(std::span<const float> logits, float max, float scale, float floor, float p);
+  void cut_candidates_to_top_p(float max, float scale, float p);
+  void select_top_p(std::span<const float> logits, float max, float scale, float floor, float p);
   TokenId draw_from_candidates(float max, float scale, double uniform) const;
 
   std::vector<float> maxima_;  // [scan blocks]
@@ -59,6 +60,7 @@ class Sampler {
   std::vector<double> sums_;  // [scan blocks]
   std::vector<std::int32_t> counts_;  // [vocab] zero between calls
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> boundary_;
 };
 
 }  // namespace batchmill
