@@ -107,6 +107,7 @@ void add_model(DaemonConfig& config, const std::string& path,
   if (model.name.empty()) throw ConfigError(fmt::format("--model: '{}' names no file", path));
   config.models.insert(config.models.begin(), std::move(model));
   if (const auto taken = repeated_model_name(config)) {
+    config.models.erase(config.models.begin());
     throw ConfigError(fmt::format("--model: '{}' is the name of more than one model", *taken));
   }
 }

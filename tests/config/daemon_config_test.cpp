@@ -284,6 +284,7 @@ TEST_F(DaemonConfigTest, ModelGivenByPathIsTheDefaultOne) {
   EXPECT_THAT(config.models[0].aliases, testing::ElementsAre("*"));
   EXPECT_EQ(config.models[1].dtype, "f32");
   EXPECT_THROW(add_model(config, "/n/a.gguf", {}), ConfigError);
+  EXPECT_EQ(config.models.size(), 2u);
 }
 
 }  // namespace
