@@ -1,6 +1,6 @@
 // Where an element of K or V lies inside a block of the CPU backend's cache.
 //
-// A layer's block is [2 (K, V)][kv heads][block size ÷ 16] groups of 16 tokens × D elements.
+// A layer's block is [kv heads][2 (K, V)][block size ÷ 16] groups of 16 tokens × D elements.
 // Elements that a product sums in one instruction lie side by side: `pack` is 2 for bf16, 1 for
 // f32.
 //   K group: [D ÷ pack][16 tokens][pack]    lanes are tokens
@@ -31,7 +31,7 @@ constexpr std::int64_t v_index(std::int32_t token, std::int32_t dim, std::int32_
 constexpr std::int64_t kv_group_index(std::int64_t block, std::int32_t which, std::int32_t head,
                                       std::int32_t token_in_block, std::int32_t num_kv_heads,
                                       std::int32_t block_size_tokens, std::int32_t head_dim) {
-  const std::int64_t row = (block * 2 + which) * num_kv_heads + head;
+  const std::int64_t row = (block * num_kv_heads + head) * 2 + which;
   return (row * block_size_tokens + token_in_block / kKvGroupTokens * kKvGroupTokens) * head_dim;
 }
 

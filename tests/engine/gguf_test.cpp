@@ -207,8 +207,8 @@ TEST(GgufFileTest, RefusesEveryTruncation) {
   ASSERT_GT(whole.size(), 100000u);
   EXPECT_EQ(error_of(whole), "");
   const TemporaryFile file("");
-  // Every length through header and directory (about 9.5 kB), then strides through the data.
-  for (std::size_t size = 0; size < whole.size(); size += size < 10000 ? 7 : 997) {
+  // Often through header and directory (about 9.5 kB), then in strides through the data.
+  for (std::size_t size = 0; size < whole.size(); size += size < 10000 ? 13 : 9973) {
     file.write(whole.substr(0, size));
     EXPECT_THROW(GgufFile{file.path()}, std::runtime_error) << size;
   }
@@ -222,7 +222,7 @@ TEST(GgufFileTest, SurvivesRandomDamage) {
   const std::uint64_t nasty[] = {0,          1,          0x7f,       0xff,       0xffff, 0x7fffffff,
                                  0xffffffff, 1ull << 32, 1ull << 61, 1ull << 63, ~0ull,  ~0ull - 7};
   int opened = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1500; ++round) {
     std::string bytes = whole;
     const int damages = 1 + static_cast<int>(random() % 3);
     for (int i = 0; i < damages; ++i) {
@@ -245,8 +245,8 @@ TEST(GgufFileTest, SurvivesRandomDamage) {
       EXPECT_THAT(error.what(), HasSubstr(file.path()));
     }
   }
-  EXPECT_GT(opened, 100);
-  EXPECT_LT(opened, 2900);
+  EXPECT_GT(opened, 50);
+  EXPECT_LT(opened, 1450);
 }
 
 }  // namespace
