@@ -47,19 +47,33 @@ class SampleJobTest(unittest.TestCase):
         self.assertEqual(len(lines), 5)
         self.assertEqual({line["body"]["model"] for line in lines}, {"other"})
 
-    def test_shows_summaries_that_exist(self):
-        lines = self.make("--lines", "6")
+    def show(self, lines, summaries, count):
+        """Summaries are pairs of text and finish reason, for the first lines."""
         results = Path(self.folder.name) / "results.jsonl"
         with results.open("w", encoding="utf-8") as out:
-            for number, line in enumerate(lines[:4]):
-                message = {"role": "assistant", "content": f" Summary number {number}."}
-                body = {"choices": [{"message": message}]}
-                out.write(json.dumps({"custom_id": line["custom_id"],
-                                      "response": {"status_code": 200, "body": body}}) + "\n")
-        shown = run("show_summaries", str(self.job), str(results), "--count", "3")
-        self.assertEqual(shown.count("Summary number"), 3)
-        self.assertIn(lines[0]["custom_id"], shown)
+            for line, (text, reason) in zip(lines, summaries):
+                choice = {"message": {"role": "assistant", "content": text},
+                          "finish_reason": reason}
+                out.write(json.dumps({
+                    "custom_id": line["custom_id"],
+                    "response": {"status_code": 200, "body": {"choices": [choice]}}}) + "\n")
+        return run("show_summaries", str(self.job), str(results), "--count", str(count))
+
+    def test_shows_summaries_that_exist(self):
+        lines = self.make("--lines", "6")
+        shown = self.show(lines, [(f"Summary number {i}.", "stop") for i in range(4)], 5)
+        self.assertEqual(shown.count("Summary number"), 4)
         self.assertNotIn(lines[5]["custom_id"], shown)
+
+    def test_prefers_whole_summaries_close_to_their_passages(self):
+        lines = self.make("--lines", "4")
+        own = [line["body"]["messages"][1]["content"].partition("\n\n")[2].split(". ")[0] + "."
+               for line in lines]
+        shown = self.show(lines, [("Bananas grow slowly everywhere.", "stop"), (own[1], "length"),
+                                  (own[2], "stop"), (own[3] * 4, "stop")], 1)
+        self.assertIn(lines[2]["custom_id"], shown)
+        for other in (0, 1, 3):
+            self.assertNotIn(lines[other]["custom_id"] + "\n", shown)
 
     def test_states_the_prefix_saving(self):
         status = Path(self.folder.name) / "status.json"
