@@ -29,6 +29,12 @@ PrefixTree::PrefixTree(BlockPool* pool, std::int32_t block_size_tokens)
   eviction_queue_.reserve(nodes_.size());
 }
 
+PrefixTree::~PrefixTree() {
+  for (NodeId node = 0; node < root(); ++node) {
+    if (contains(node)) pool_->set_cached(node, false);
+  }
+}
+
 std::span<const TokenId> PrefixTree::tokens(NodeId node) const {
   return std::span(tokens_).subspan(
       static_cast<std::size_t>(node) * static_cast<std::size_t>(block_size_),

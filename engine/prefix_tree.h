@@ -28,6 +28,9 @@ class PrefixTree {
   };
 
   PrefixTree(BlockPool* pool, std::int32_t block_size_tokens);
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
 
   NodeId root() const { return static_cast<NodeId>(nodes_.size()) - 1; }
   NodeId parent(NodeId node) const { return at(node).parent; }
