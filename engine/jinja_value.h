@@ -1,11 +1,7 @@
 // The values a Jinja template computes with: Python's None, bool, int, float, str, list, tuple,
-<<<<<<< HEAD
-// dict and "undefined". Copies are cheap: containers and strings are shared.
-=======
 // dict and "undefined", and what only templates have (macros, namespaces, loops, …). Copies are
 // cheap: containers and strings are shared and do not change. Values given to a render may be
 // shared by several threads.
->>>>>>> a565b7d (Render chat templates with an own Jinja interpreter)
 #pragma once
 
 #include <cstdint>
