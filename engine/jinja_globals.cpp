@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <unordered_map>
 
@@ -117,14 +119,33 @@ std::string without_python_fields(const std::string& format) {
   return out;
 }
 
+std::tm utc_fields(std::int64_t now_s) {
+  using std::chrono::days;
+  constexpr std::int64_t kMaxNow_s = 253'402'300'799;  // the end of the year 9999
+  const std::chrono::sys_seconds now{
+      std::chrono::seconds{std::clamp<std::int64_t>(now_s, 0, kMaxNow_s)}};
+  const auto day = std::chrono::floor<days>(now);
+  const std::chrono::year_month_day date(day);
+  const auto new_year = std::chrono::sys_days(date.year() / std::chrono::January / 1);
+  const std::chrono::hh_mm_ss time(now - day);
+  std::tm out{};
+  out.tm_year = static_cast<int>(date.year()) - 1900;
+  out.tm_mon = static_cast<int>(static_cast<unsigned>(date.month())) - 1;
+  out.tm_mday = static_cast<int>(static_cast<unsigned>(date.day()));
+  out.tm_wday = static_cast<int>(std::chrono::weekday(day).c_encoding());
+  out.tm_yday = static_cast<int>((day - new_year).count());
+  out.tm_hour = static_cast<int>(time.hours().count());
+  out.tm_min = static_cast<int>(time.minutes().count());
+  out.tm_sec = static_cast<int>(time.seconds().count());
+  return out;
+}
+
 Value strftime_now(const Arguments& arguments) {
   const BoundArguments bound = arguments.bind("strftime_now", {"format"}, 1);
   // The leading character tells an empty date from one that does not fit.
   const std::string format = " " + without_python_fields(bound.text(0, "").text);
   if (format.size() > kMaxDateBytes) fail("limit", "the date's format is too long");
-  const std::time_t now = static_cast<std::time_t>(Runtime::current()->now_s());
-  std::tm fields{};
-  gmtime_r(&now, &fields);
+  const std::tm fields = utc_fields(Runtime::current()->now_s());
   std::string out(kMaxDateBytes, '\0');
   const std::size_t size = std::strftime(out.data(), out.size(), format.c_str(), &fields);
   if (size == 0) fail("limit", "the date is too long");

@@ -161,9 +161,8 @@ Interpreter::Flow Interpreter::execute_for(const ForNode& node) {
 }
 
 // A recursive loop gives its text, others write it at once and give none.
-Text Interpreter::run_loop(const ForNode& node, const Value& iterable,
-                           const std::shared_ptr<Scope>& scope, std::int32_t depth0,
-                           bool& is_broken) {
+Text Interpreter::run_loop(const ForNode& node, const Value& iterable, std::shared_ptr<Scope> scope,
+                           std::int32_t depth0, bool& is_broken) {
   Text text;
   const Restore output(out_, node.is_recursive ? &text : out_);
   const Restore outer(scope_, scope);

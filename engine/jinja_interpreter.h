@@ -27,7 +27,7 @@ class Interpreter {
   Flow execute(const Body& body);
   Flow execute(const Statement& statement);
   Flow execute_for(const ForNode& node);
-  Text run_loop(const ForNode& node, const Value& iterable, const std::shared_ptr<Scope>& scope,
+  Text run_loop(const ForNode& node, const Value& iterable, std::shared_ptr<Scope> scope,
                 std::int32_t depth0, bool& is_broken);
   Flow execute_if(const IfNode& node);
   void execute_with(const WithNode& node);
