@@ -21,10 +21,9 @@ bool get_bit(const LineSet& lines, std::uint64_t line) {
   return line < lines.size() && lines[line];
 }
 
-struct Sums {
-  JobCounters counters;
-  std::map<keys::LedgerKey, LedgerRow> ledger;
-};
+std::string name(const LineKey& key) {
+  return key.job.to_string() + " line " + std::to_string(key.line);
+}
 
 bool same_amounts(const LedgerRow& a, const LedgerRow& b) {
   return a.completed == b.completed && a.failed == b.failed && a.usage == b.usage &&
@@ -32,18 +31,220 @@ bool same_amounts(const LedgerRow& a, const LedgerRow& b) {
          a.cost_completion == b.cost_completion;
 }
 
+LineKey line_at(Family family, const Database::Cursor& cursor) {
+  const auto key = keys::parse_line_key(cursor.key());
+  if (!key) codec::throw_damaged({family_name(family), cursor.key()}, "no line key");
+  return *key;
+}
+
+// One pass over everything. Memory: a few bits per line.
+class Checker {
+ public:
+  Checker(const Database& database, const rocksdb::Snapshot* snapshot,
+          const std::map<JobId, Job>& jobs)
+      : database_(database), snapshot_(snapshot), jobs_(jobs) {}
+
+  JobStore::CheckReport run() {
+    report_.jobs = jobs_.size();
+    check_plan();
+    for (Family family : {Family::kLines, Family::kResults, Family::kDone, Family::kIds,
+                          Family::kLedger, Family::kPrompts, Family::kAttempts}) {
+      check_owners(family);
+    }
+    for (const auto& [id, job] : jobs_) check_job(job);
+    return std::move(report_);
+  }
+
+ private:
+  // What one job's lines and results say.
+  struct Truth {
+    LineSet stored;
+    LineSet blank;
+    LineSet answered;
+    std::uint64_t num_results = 0;
+    JobCounters counters;
+    std::map<keys::LedgerKey, LedgerRow> ledger;
+  };
+
+  void problem(std::string text) {
+    if (report_.problems.size() < kMaxProblems) report_.problems.push_back(std::move(text));
+  }
+
+  Database::Cursor cursor_of(Family family, const JobId& id) const {
+    const std::string prefix = keys::job_prefix(id);
+    return {database_, family, prefix, keys::behind(prefix), snapshot_};
+  }
+
+  void check_plan() {
+    const bool may_hold_ended = database_.get(Family::kMeta, "drain", snapshot_).has_value();
+    for (Database::Cursor cursor(database_, Family::kPlan, {}, {}, snapshot_); cursor.valid();
+         cursor.next()) {
+      ++report_.plan_entries;
+      const LineKey key = codec::decode_plan_entry({"plan", cursor.key()}, cursor.value()).key;
+      const auto job = jobs_.find(key.job);
+      if (job == jobs_.end()) {
+        problem("plan: entry of an unknown job, " + name(key));
+      } else if (job->second.ended()) {
+        if (!may_hold_ended) problem("plan: entry of an ended job, " + name(key));
+      } else if (key.line > job->second.state.prepared_through) {
+        problem("plan: entry behind the watermark, " + name(key));
+      } else {
+        LineSet& lines = planned_[key.job];
+        lines.resize(job->second.state.total_lines + 1);
+        if (get_bit(lines, key.line)) problem("plan: two entries of " + name(key));
+        set_bit(lines, key.line);
+      }
+    }
+  }
+
+  // Every record belongs to a job: one look per job, not one per record.
+  void check_owners(Family family) {
+    std::string at;
+    do {
+      Database::Cursor cursor(database_, family, at, {}, snapshot_);
+      if (!cursor.valid()) return;
+      const std::string_view key = cursor.key();
+      if (key.size() < keys::kJobBytes || !jobs_.contains(keys::get_job(key.data()))) {
+        problem(std::string(family_name(family)) + ": record of an unknown job, key " +
+                keys::hex(key));
+      }
+      at = keys::behind(key.substr(0, keys::kJobBytes));
+    } while (!at.empty());
+  }
+
+  void check_job(const Job& job) {
+    Truth truth;
+    read_lines(job, truth);
+    read_results(job, truth);
+    if (!(truth.counters == job.counters)) {
+      problem("jobs: the counters of " + job.id.to_string() + " are not the sums of its results");
+    }
+    check_done(job, truth);
+    check_ledger(job, truth);
+    check_ids(job, truth);
+    check_watermark(job, truth);
+  }
+
+  void read_lines(const Job& job, Truth& truth) {
+    truth.stored.resize(job.state.total_lines + 1);
+    truth.blank.resize(job.state.total_lines + 1);
+    truth.answered.resize(job.state.total_lines + 1);
+    std::uint64_t num_lines = 0;
+    std::uint64_t num_requests = 0;
+    for (Database::Cursor cursor = cursor_of(Family::kLines, job.id); cursor.valid();
+         cursor.next()) {
+      const std::uint64_t line = line_at(Family::kLines, cursor).line;
+      ++num_lines;
+      set_bit(truth.stored, line);
+      if (codec::decode_line({"lines", cursor.key()}, cursor.value(), line).is_blank()) {
+        set_bit(truth.blank, line);
+      } else {
+        ++num_requests;
+      }
+    }
+    report_.lines += num_lines;
+    if (num_lines != job.state.total_lines || num_requests != job.state.request_lines) {
+      problem("jobs: " + job.id.to_string() + " counts " + std::to_string(job.state.total_lines) +
+              " lines, but " + std::to_string(num_lines) + " are stored");
+    }
+  }
+
+  void read_results(const Job& job, Truth& truth) {
+    for (Database::Cursor cursor = cursor_of(Family::kResults, job.id); cursor.valid();
+         cursor.next()) {
+      const LineKey key = line_at(Family::kResults, cursor);
+      std::uint64_t sequence = 0;
+      const LineResult result =
+          codec::decode_result({"results", cursor.key()}, cursor.value(), key, &sequence);
+      ++truth.num_results;
+      set_bit(truth.answered, key.line);
+      if (!get_bit(truth.stored, key.line)) problem("results: no such line, " + name(key));
+      if (get_bit(planned_[job.id], key.line)) {
+        problem("plan: entry beside a result, " + name(key));
+      }
+      const std::string done_key = keys::line_key({job.id, sequence});
+      const auto done = database_.get(Family::kDone, done_key, snapshot_);
+      if (!done || codec::decode_number({"done", done_key}, *done) != key.line) {
+        problem("done: does not name the result of " + name(key));
+      }
+      const LedgerRow row = ledger_of(result);
+      truth.counters.completed += row.completed;
+      truth.counters.failed += row.failed;
+      truth.counters.usage += row.usage;
+      truth.counters.result_bytes += result.output.size();
+      truth
+          .ledger[{job.id, day_of(result.times.finished_us / 1'000'000), row.model, row.currency,
+                   row.price_version}]
+          .add(row);
+    }
+    report_.results += truth.num_results;
+  }
+
+  void check_done(const Job& job, const Truth& truth) {
+    std::uint64_t num_done = 0;
+    for (Database::Cursor cursor = cursor_of(Family::kDone, job.id); cursor.valid();
+         cursor.next()) {
+      ++num_done;
+    }
+    if (num_done != truth.num_results) {
+      problem("done: " + std::to_string(num_done) + " entries for " +
+              std::to_string(truth.num_results) + " results of " + job.id.to_string());
+    }
+  }
+
+  void check_ledger(const Job& job, const Truth& truth) {
+    std::size_t num_rows = 0;
+    for (Database::Cursor cursor = cursor_of(Family::kLedger, job.id); cursor.valid();
+         cursor.next()) {
+      const codec::Place place{"ledger", cursor.key()};
+      const auto key = keys::parse_ledger_key(cursor.key());
+      if (!key) codec::throw_damaged(place, "no ledger key");
+      ++num_rows;
+      const auto expected = truth.ledger.find(*key);
+      if (expected == truth.ledger.end() ||
+          !same_amounts(codec::decode_ledger(place, cursor.value()), expected->second)) {
+        problem("ledger: a row of " + job.id.to_string() + " is not the sum of its results");
+      }
+    }
+    if (num_rows != truth.ledger.size()) {
+      problem("ledger: rows of " + job.id.to_string() + " are missing");
+    }
+  }
+
+  void check_ids(const Job& job, const Truth& truth) {
+    for (Database::Cursor cursor = cursor_of(Family::kIds, job.id); cursor.valid(); cursor.next()) {
+      const std::uint64_t owner = codec::decode_number({"ids", cursor.key()}, cursor.value());
+      if (!get_bit(truth.stored, owner)) {
+        problem("ids: names a line that is not there, " + name({job.id, owner}));
+      }
+    }
+  }
+
+  // No line is lost: up to the watermark each is pending, answered or blank.
+  void check_watermark(const Job& job, const Truth& truth) {
+    if (job.state.prepared_through > job.state.total_lines) {
+      problem("jobs: the watermark of " + job.id.to_string() + " is behind its last line");
+    }
+    if (job.ended()) return;
+    const LineSet& plan = planned_[job.id];
+    for (std::uint64_t line = 1; line <= job.state.prepared_through; ++line) {
+      if (!get_bit(plan, line) && !get_bit(truth.answered, line) && !get_bit(truth.blank, line)) {
+        problem("plan: a prepared line has neither entry nor result, " + name({job.id, line}));
+      }
+    }
+  }
+
+  const Database& database_;
+  const rocksdb::Snapshot* snapshot_;
+  const std::map<JobId, Job>& jobs_;
+  std::map<JobId, LineSet> planned_;
+  JobStore::CheckReport report_;
+};
+
 }  // namespace
 
 JobStore::CheckReport Store::check() const {
   const SnapshotGuard snapshot(database_);
-  CheckReport report;
-  const auto problem = [&](std::string text) {
-    if (report.problems.size() < kMaxProblems) report.problems.push_back(std::move(text));
-  };
-  const auto name = [](const LineKey& key) {
-    return key.job.to_string() + " line " + std::to_string(key.line);
-  };
-
   std::map<JobId, Job> jobs;
   for (Database::Cursor cursor(database_, Family::kJobs, {}, {}, snapshot.get()); cursor.valid();
        cursor.next()) {
@@ -54,159 +255,7 @@ JobStore::CheckReport Store::check() const {
     if (jobs.contains(id)) continue;
     jobs.emplace(id, *read_job(id, snapshot.get()));
   }
-  report.jobs = jobs.size();
-
-  std::map<JobId, LineSet> planned;
-  const bool may_hold_ended = database_.get(Family::kMeta, "drain", snapshot.get()).has_value();
-  for (Database::Cursor cursor(database_, Family::kPlan, {}, {}, snapshot.get()); cursor.valid();
-       cursor.next()) {
-    ++report.plan_entries;
-    const PlanEntry entry = codec::decode_plan_entry({"plan", cursor.key()}, cursor.value());
-    const auto job = jobs.find(entry.key.job);
-    if (job == jobs.end()) {
-      problem("plan: entry of an unknown job, " + name(entry.key));
-      continue;
-    }
-    if (job->second.ended()) {
-      if (!may_hold_ended) problem("plan: entry of an ended job, " + name(entry.key));
-      continue;
-    }
-    if (entry.key.line > job->second.state.prepared_through) {
-      problem("plan: entry behind the watermark, " + name(entry.key));
-      continue;
-    }
-    LineSet& lines = planned[entry.key.job];
-    lines.resize(job->second.state.total_lines + 1);
-    if (get_bit(lines, entry.key.line)) problem("plan: two entries of " + name(entry.key));
-    set_bit(lines, entry.key.line);
-  }
-
-  const auto is_known = [&](Family family, std::string_view key) {
-    if (key.size() >= keys::kJobBytes && jobs.contains(keys::get_job(key.data()))) return true;
-    problem(std::string(family_name(family)) + ": record of an unknown job, key " + keys::hex(key));
-    return false;
-  };
-  for (Family family : {Family::kLines, Family::kResults, Family::kDone, Family::kIds,
-                        Family::kLedger, Family::kPrompts, Family::kAttempts}) {
-    // One look per job that has records, not one per record.
-    std::string at;
-    while (true) {
-      Database::Cursor cursor(database_, family, at, {}, snapshot.get());
-      if (!cursor.valid()) break;
-      is_known(family, cursor.key());
-      at = keys::behind(cursor.key().substr(0, keys::kJobBytes));
-      if (at.empty()) break;
-    }
-  }
-
-  for (const auto& [id, job] : jobs) {
-    const std::string prefix = keys::job_prefix(id);
-    const std::string end = keys::behind(prefix);
-    LineSet blank(job.state.total_lines + 1);
-    LineSet stored(job.state.total_lines + 1);
-    std::uint64_t num_lines = 0;
-    std::uint64_t num_requests = 0;
-    for (Database::Cursor cursor(database_, Family::kLines, prefix, end, snapshot.get());
-         cursor.valid(); cursor.next()) {
-      const auto key = keys::parse_line_key(cursor.key());
-      if (!key) codec::throw_damaged({"lines", cursor.key()}, "no line key");
-      ++num_lines;
-      set_bit(stored, key->line);
-      const StoredLine line =
-          codec::decode_line({"lines", cursor.key()}, cursor.value(), key->line);
-      if (line.is_blank()) {
-        set_bit(blank, key->line);
-      } else {
-        ++num_requests;
-      }
-    }
-    report.lines += num_lines;
-    if (num_lines != job.state.total_lines || num_requests != job.state.request_lines) {
-      problem("jobs: " + id.to_string() + " counts " + std::to_string(job.state.total_lines) +
-              " lines, but " + std::to_string(num_lines) + " are stored");
-    }
-
-    Sums sums;
-    LineSet answered(job.state.total_lines + 1);
-    std::uint64_t num_results = 0;
-    for (Database::Cursor cursor(database_, Family::kResults, prefix, end, snapshot.get());
-         cursor.valid(); cursor.next()) {
-      const auto key = keys::parse_line_key(cursor.key());
-      if (!key) codec::throw_damaged({"results", cursor.key()}, "no line key");
-      std::uint64_t sequence = 0;
-      const LineResult result =
-          codec::decode_result({"results", cursor.key()}, cursor.value(), *key, &sequence);
-      ++num_results;
-      if (!get_bit(stored, key->line)) problem("results: no such line, " + name(*key));
-      set_bit(answered, key->line);
-      const LineSet& plan = planned[id];
-      if (get_bit(plan, key->line)) problem("plan: entry beside a result, " + name(*key));
-      const std::string done_key = keys::line_key({id, sequence});
-      const auto done = database_.get(Family::kDone, done_key, snapshot.get());
-      if (!done || codec::decode_number({"done", done_key}, *done) != key->line) {
-        problem("done: does not name the result of " + name(*key));
-      }
-      const LedgerRow row = ledger_of(result);
-      sums.counters.completed += row.completed;
-      sums.counters.failed += row.failed;
-      sums.counters.usage += row.usage;
-      sums.counters.result_bytes += result.output.size();
-      sums.ledger[{id, day_of(result.times.finished_us / 1'000'000), row.model, row.currency,
-                   row.price_version}]
-          .add(row);
-    }
-    report.results += num_results;
-    if (!(sums.counters == job.counters)) {
-      problem("jobs: the counters of " + id.to_string() + " are not the sums of its results");
-    }
-
-    std::uint64_t num_done = 0;
-    for (Database::Cursor cursor(database_, Family::kDone, prefix, end, snapshot.get());
-         cursor.valid(); cursor.next()) {
-      ++num_done;
-    }
-    if (num_done != num_results) {
-      problem("done: " + std::to_string(num_done) + " entries for " + std::to_string(num_results) +
-              " results of " + id.to_string());
-    }
-
-    std::size_t num_rows = 0;
-    for (Database::Cursor cursor(database_, Family::kLedger, prefix, end, snapshot.get());
-         cursor.valid(); cursor.next()) {
-      const auto key = keys::parse_ledger_key(cursor.key());
-      if (!key) codec::throw_damaged({"ledger", cursor.key()}, "no ledger key");
-      ++num_rows;
-      const auto expected = sums.ledger.find(*key);
-      if (expected == sums.ledger.end() ||
-          !same_amounts(codec::decode_ledger({"ledger", cursor.key()}, cursor.value()),
-                        expected->second)) {
-        problem("ledger: a row of " + id.to_string() + " is not the sum of its results");
-      }
-    }
-    if (num_rows != sums.ledger.size()) {
-      problem("ledger: rows of " + id.to_string() + " are missing");
-    }
-
-    for (Database::Cursor cursor(database_, Family::kIds, prefix, end, snapshot.get());
-         cursor.valid(); cursor.next()) {
-      const std::uint64_t owner = codec::decode_number({"ids", cursor.key()}, cursor.value());
-      if (!get_bit(stored, owner)) {
-        problem("ids: names a line that is not there, " + name({id, owner}));
-      }
-    }
-
-    if (job.state.prepared_through > job.state.total_lines) {
-      problem("jobs: the watermark of " + id.to_string() + " is behind its last line");
-    }
-    if (job.ended()) continue;
-    const LineSet& plan = planned[id];
-    for (std::uint64_t line = 1; line <= job.state.prepared_through; ++line) {
-      if (!get_bit(plan, line) && !get_bit(answered, line) && !get_bit(blank, line)) {
-        problem("plan: a prepared line has neither entry nor result, " + name({id, line}));
-      }
-    }
-  }
-  return report;
+  return Checker(database_, snapshot.get(), jobs).run();
 }
 
 }  // namespace batchmill

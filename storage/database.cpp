@@ -59,12 +59,15 @@ rocksdb::ColumnFamilyOptions family_options(Family family, const StorageOptions&
       // The cursor sweeps right behind what it deletes: small buffers and eager compaction keep
       // the deleted keys that a seek must step over few.
       out.write_buffer_size = std::min<std::uint64_t>(out.write_buffer_size, kPlanBufferBytes);
+      out.max_write_buffer_number = 4;
       out.table_properties_collector_factories.push_back(
           rocksdb::NewCompactOnDeletionCollectorFactory(kDeletionWindow, kDeletionTrigger, 0.5));
       break;
     case Family::kJobs:
     case Family::kLedger:
       out.merge_operator = make_sum_operator();
+      // Sums that wait in memory are added up now and then, so that reading them stays cheap.
+      out.max_successive_merges = 16;
       break;
     default:
       break;
@@ -268,11 +271,10 @@ std::uint64_t Database::approximate_bytes(Family family, std::string_view begin,
 void Database::flush(Family family, bool wait) {
   rocksdb::FlushOptions options;
   options.wait = wait;
-  options.allow_write_stall = wait;
+  options.allow_write_stall = true;  // otherwise it waits for a moment without one
   const rocksdb::Status status = db_->Flush(options, handle(family));
-  // Without waiting, a flush that would stall is left for later.
-  if (!wait && status.IsTryAgain()) return;
-  check(status);
+  // Without waiting it is only a help; what is wrong comes back with the next write.
+  if (wait) check(status);
 }
 
 void Database::flush_all() {

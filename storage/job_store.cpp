@@ -230,10 +230,9 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
 }
 
 std::int64_t Store::clock_us(std::int64_t now_us, rocksdb::WriteBatch& batch) {
-  if (now_us > last_us_) {
-    last_us_ = now_us;
-    put(batch, Family::kMeta, kClockKey, codec::encode_number(static_cast<std::uint64_t>(now_us)));
-  }
+  // In every batch: one that is given up must not take the clock's record with it.
+  last_us_ = std::max(last_us_, now_us);
+  put(batch, Family::kMeta, kClockKey, codec::encode_number(static_cast<std::uint64_t>(last_us_)));
   return last_us_;
 }
 

@@ -112,8 +112,7 @@ class JobStore {
   // The durable record that ends a job at once: lines without a result read as `code`
   // (batch_cancelled, batch_expired). False when it had ended already.
   virtual bool end_job(const JobId& id, const std::string& code, std::int64_t now_s) = 0;
-  // Removes up to `max_entries` plan entries of ended jobs (and looks at 16 times as many); false
-  // when none are left.
+  // Removes up to `max_entries` plan entries of ended jobs; false when none are left.
   virtual bool drain_plan(std::size_t max_entries) = 0;
 
   // --- Reading results.

@@ -1,6 +1,7 @@
 // Reading and thinning the plan; attempts.
 #include "storage/plan.h"
 
+#include <set>
 #include <stdexcept>
 
 #include "storage/keys.h"

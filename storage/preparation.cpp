@@ -64,7 +64,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
     if (has_result(entry.key)) continue;
     put(batch, Family::kPlan, key, codec::encode_plan_entry(entry, ++serial));
   }
-  Pending pending{live->job.counters, live->next_done};
+  Pending pending{live->job.counters, live->next_done, {}, {}};
   bool has_failures = false;
   for (LineResult& failure : prepared.failures) {
     check_range(failure.key);
@@ -72,6 +72,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
     has_failures = true;
     put_result(batch, std::move(failure), seconds, pending);
   }
+  put_sums(batch, id, pending);
   for (const auto& [custom_id, line] : prepared.custom_ids) {
     check_range({id, line});
     put(batch, Family::kIds, keys::id_key(id, custom_id), codec::encode_number(line));

@@ -1,4 +1,6 @@
 // Everything but lines and results, computed again from them.
+#include <set>
+
 #include "storage/keys.h"
 #include "storage/record_codec.h"
 #include "storage/store.h"

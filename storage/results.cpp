@@ -13,7 +13,7 @@ namespace {
 
 // After this many deletions the plan's memory is written to files: a seek steps over what is still
 // in memory one by one, what is in files is compacted away.
-constexpr std::size_t kPlanDeletionsPerFlush = 32'768;
+constexpr std::size_t kPlanDeletionsPerFlush = 8'192;
 
 }  // namespace
 
@@ -32,23 +32,26 @@ void Store::put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64
   put(batch, Family::kResults, key, codec::encode_result(result, sequence));
   put(batch, Family::kDone, keys::line_key({result.key.job, sequence}),
       codec::encode_number(result.key.line));
-  JobCounters counters;
-  (result.outcome == LineOutcome::kCompleted ? counters.completed : counters.failed) = 1;
-  counters.usage = result.usage;
-  counters.result_bytes = result.output.size();
-  database_.check(batch.Merge(database_.handle(Family::kJobs),
-                              keys::job_key(result.key.job, keys::JobPart::kCounters),
-                              codec::encode_counters(counters)));
   const LedgerRow row = ledger_of(result);
-  database_.check(
-      batch.Merge(database_.handle(Family::kLedger),
-                  keys::ledger_key({result.key.job, day_of(result.times.finished_us / 1'000'000),
-                                    row.model, row.currency, row.price_version}),
-                  codec::encode_ledger(row)));
-  job.counters.completed += counters.completed;
-  job.counters.failed += counters.failed;
-  job.counters.usage += counters.usage;
-  job.counters.result_bytes += counters.result_bytes;
+  job.ledger[keys::ledger_key({result.key.job, day_of(result.times.finished_us / 1'000'000),
+                               row.model, row.currency, row.price_version})]
+      .add(row);
+  for (JobCounters* counters : {&job.added, &job.counters}) {
+    counters->completed += row.completed;
+    counters->failed += row.failed;
+    counters->usage += result.usage;
+    counters->result_bytes += result.output.size();
+  }
+}
+
+void Store::put_sums(rocksdb::WriteBatch& batch, const JobId& id, const Pending& job) const {
+  if (job.ledger.empty()) return;
+  database_.check(batch.Merge(database_.handle(Family::kJobs),
+                              keys::job_key(id, keys::JobPart::kCounters),
+                              codec::encode_counters(job.added)));
+  for (const auto& [key, row] : job.ledger) {
+    database_.check(batch.Merge(database_.handle(Family::kLedger), key, codec::encode_ledger(row)));
+  }
 }
 
 std::vector<bool> Store::commit_results(std::span<const LineResult> results,
@@ -68,8 +71,8 @@ std::vector<bool> Store::commit_results(std::span<const LineResult> results,
       throw std::invalid_argument("a result for line " + std::to_string(result.key.line) +
                                   ", which was never stored");
     }
-    auto& job =
-        pending.try_emplace(live, Pending{live->job.counters, live->next_done}).first->second;
+    auto& job = pending.try_emplace(live, Pending{live->job.counters, live->next_done, {}, {}})
+                    .first->second;
     put_result(batch, result, seconds, job);
     erase(batch, Family::kAttempts, keys::line_key(result.key));
     written[i] = true;
@@ -82,6 +85,7 @@ std::vector<bool> Store::commit_results(std::span<const LineResult> results,
     }
     erase(batch, Family::kPlan, key);
   }
+  for (const auto& [live, job] : pending) put_sums(batch, live->job.id, job);
   database_.write(batch, true);
   for (const auto& [live, job] : pending) {
     live->job.counters = job.counters;

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -92,7 +91,7 @@ class Store : public JobStore {
   LiveJobPtr live(const JobId& id) const;  // null: ended or unknown
   LiveJobPtr live_or_throw_unknown(const JobId& id) const;
   bool is_live(const JobId& id) const { return live(id) != nullptr; }
-  // The whole job as the database has it, counters without what ended with the job.
+  // As the database has it; counters without what ended with the job.
   std::optional<Job> read_job(const JobId& id, const rocksdb::Snapshot* snapshot) const;
 
   // The clock that never goes back; the batch keeps it. Under state_mutex_.
@@ -105,19 +104,21 @@ class Store : public JobStore {
   void erase_prefix(rocksdb::WriteBatch& batch, Family family, std::string_view prefix) const;
   void put_progress(rocksdb::WriteBatch& batch, const JobId& id, const JobState& state) const;
 
-  // Puts a result with its sums and its place in the done order. `job` is moved on; publish it only
-  // when the batch is written.
+  // A job's part of a batch in the making; publish it only when the batch is written.
   struct Pending {
-    JobCounters counters;
+    JobCounters counters;  // as they will be
     std::uint64_t next_done = 1;
+    JobCounters added;
+    std::map<std::string, LedgerRow> ledger;  // by key: what the batch adds
   };
+  // Puts a result with its place in the done order; its sums wait in `job` for put_sums.
   void put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64_t now_s,
                   Pending& job) const;
+  void put_sums(rocksdb::WriteBatch& batch, const JobId& id, const Pending& job) const;
   bool has_result(const LineKey& key) const;
   // Ends a job for good: the record, the leftovers, the table of unfinished jobs.
   void write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::WriteBatch& batch);
   std::uint64_t count_trie_tokens(const JobId& id) const;
-  // Adds the rows of one job, by day; synthesises what ended with it.
   void read_job_ledger(const Job& job, const std::function<void(const LedgerRow&)>& row) const;
   void read_line_ledger(const Job& job, const std::function<void(const LedgerRow&)>& row) const;
   LineResult ended_line(const Job& job, StoredLine line) const;
