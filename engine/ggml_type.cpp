@@ -42,7 +42,7 @@ const GgmlTypeInfo* find_type_info(GgmlType type) {
 std::string type_name(GgmlType type) {
   const GgmlTypeInfo* info = find_type_info(type);
   if (info != nullptr) return info->name;
-  return "type " + std::to_string(static_cast<std::uint32_t>(type));
+  return std::to_string(static_cast<std::uint32_t>(type));
 }
 
 }  // namespace batchmill

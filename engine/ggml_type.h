@@ -27,7 +27,7 @@ struct GgmlTypeInfo {
 // The type's description, or null for an id that the format does not define.
 const GgmlTypeInfo* find_type_info(GgmlType type);
 
-// "Q4_0", or "type 77" for an unknown id.
+// "Q4_0", or the number of an id that the format does not define.
 std::string type_name(GgmlType type);
 
 }  // namespace batchmill
