@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace batchmill {
 namespace {
@@ -72,6 +71,18 @@ std::unique_ptr<DeviceBuffer> allocate_cpu_buffer(std::size_t bytes) {
   // Advice only: without huge pages everything works, a little slower.
   if (alignment == kHugePage) (void)::madvise(data, rounded * alignment, MADV_HUGEPAGE);
   return std::make_unique<CpuBuffer>(data, bytes);
+}
+
+void* CpuArena::allocate(std::size_t bytes) {
+  constexpr std::size_t kChunk = std::size_t{32} << 20;
+  const std::size_t rounded = (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  if (buffers_.empty() || rounded > buffers_.back()->size_bytes() - used_bytes_) {
+    buffers_.push_back(allocate_cpu_buffer(std::max(rounded, kChunk)));
+    used_bytes_ = 0;
+  }
+  void* address = static_cast<std::byte*>(buffers_.back()->data()) + used_bytes_;
+  used_bytes_ += rounded;
+  return address;
 }
 
 std::int64_t available_memory_bytes() {

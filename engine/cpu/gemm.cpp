@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/cpu/cpu_memory.h"
 #include "engine/dequantize.h"
 
 namespace batchmill {
@@ -74,14 +73,13 @@ std::unique_ptr<PackedMatrix> Gemm::pack(std::int32_t out_features, std::int32_t
     }
   }
   const dnnl::memory::desc description = packed_description(out_features, in_features);
-  auto buffer = allocate_cpu_buffer(description.get_size());
-  dnnl::memory packed(description, engine_, buffer->data());
+  dnnl::memory packed(description, engine_, arena_.allocate(description.get_size()));
   dnnl::memory source(
       {{in_features, out_features}, dnnl_type(dtype_), dnnl::memory::format_tag::ba}, engine_,
       plain->data());
   dnnl::reorder(source, packed).execute(stream_, source, packed);
   stream_.wait();
-  return std::make_unique<PackedMatrix>(out_features, in_features, packed, std::move(buffer));
+  return std::make_unique<PackedMatrix>(out_features, in_features, packed);
 }
 
 Gemm::Primitive& Gemm::primitive(const Key& key) {

@@ -13,20 +13,20 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "engine/backend.h"
+#include "engine/cpu/cpu_memory.h"
 #include "engine/tensor.h"
 
 namespace batchmill {
 
+// Valid as long as the Gemm that packed it.
 class PackedMatrix : public Matrix {
  public:
-  PackedMatrix(std::int32_t out_features, std::int32_t in_features, dnnl::memory memory,
-               std::unique_ptr<DeviceBuffer> buffer)
-      : Matrix(out_features, in_features), memory_(std::move(memory)), buffer_(std::move(buffer)) {}
+  PackedMatrix(std::int32_t out_features, std::int32_t in_features, dnnl::memory memory)
+      : Matrix(out_features, in_features), memory_(std::move(memory)) {}
   const dnnl::memory& memory() const { return memory_; }
 
  private:
   dnnl::memory memory_;
-  std::unique_ptr<DeviceBuffer> buffer_;  // what memory_ points into
 };
 
 class Gemm {
@@ -60,6 +60,7 @@ class Gemm {
   dnnl::memory::desc packed_description(std::int32_t out_features, std::int32_t in_features);
 
   DType dtype_;
+  CpuArena arena_;  // of packed matrices
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<std::pair<std::int32_t, std::int32_t>, dnnl::memory::desc> packed_;
