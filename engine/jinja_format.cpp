@@ -194,7 +194,7 @@ class BraceFormatter {
   explicit BraceFormatter(const Arguments& arguments) : arguments_(arguments) {}
 
   Text run(const Text& format, int depth) {
-    if (depth > 2) value_error("Max string recursion exceeded");
+    if (depth > 3) value_error("Max string recursion exceeded");
     const std::string& s = format.text;
     Text out;
     for (std::size_t i = 0; i < s.size();) {

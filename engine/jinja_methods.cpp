@@ -189,6 +189,10 @@ std::optional<Value> find_attribute(const Value& object, const std::string& name
       if (name == "stop") return Value::integer(object.as<RangeObject>().stop);
       if (name == "step") return Value::integer(object.as<RangeObject>().step);
       return std::nullopt;
+    case Kind::kFloating:
+      if (name == "real") return object;
+      if (name == "imag") return Value::floating(0.0);
+      return std::nullopt;
     case Kind::kBoolean:
     case Kind::kInteger:
     case Kind::kBigInteger:

@@ -35,8 +35,7 @@ std::vector<Text> split_space(const Text& text, std::int64_t max_splits) {
     }
     std::size_t end = i;
     if (max_splits >= 0 && static_cast<std::int64_t>(out.size()) == max_splits) {
-      end = i + strip(text.slice(i, s.size()), Side::kRight, nullptr).size();
-      out.push_back(text.slice(i, end));
+      out.push_back(text.slice(i, s.size()));
       break;
     }
     for (next = i; next < s.size() && !is_space(read_utf8(s, next));) end = next;
@@ -53,7 +52,7 @@ std::vector<Text> split_space_from_right(const Text& text, std::int64_t max_spli
   std::size_t end = strip(text, Side::kRight, nullptr).size();
   while (end > 0) {
     if (static_cast<std::int64_t>(out.size()) == max_splits) {
-      out.push_back(strip(text.slice(0, end), Side::kLeft, nullptr));
+      out.push_back(text.slice(0, end));
       break;
     }
     std::size_t begin = end;

@@ -147,6 +147,7 @@ Value format(const Value& input, const Arguments& arguments) {
   return Value::text(format_percent(soft_string(input), values), is_markup(input));
 }
 
+// As in a path, which keeps its slashes, or as in a query, where a space is a plus.
 void append_quoted(Text& out, const Text& text, bool keeps_slash) {
   charge_bytes(text.size() * 3);
   MarkReader marks(text);
@@ -157,6 +158,8 @@ void append_quoted(Text& out, const Text& text, bool keeps_slash) {
                                        c == '~' || (keeps_slash && c == '/'));
     if (is_plain) {
       out.append(std::string_view(&text.text[i], 1), marked);
+    } else if (c == ' ' && !keeps_slash) {
+      out.append("+", marked);
     } else {
       const char escaped[] = {'%', "0123456789ABCDEF"[c >> 4], "0123456789ABCDEF"[c & 15]};
       out.append(std::string_view(escaped, 3), marked);

@@ -74,7 +74,15 @@ TEST(JinjaTest, FormatsStringsBothWays) {
   EXPECT_EQ(render("{{ '%05.1f|%-4s|%x|%d%%' % (3.14159, 'ab', 255, 7) }}"), "003.1|ab  |ff|7%");
   EXPECT_EQ(render("{{ '{:>6}|{!r:^5}|{:,.2f}'.format('a', 'b', 1234.5) }}"),
             "     a| 'b' |1,234.50");
+  EXPECT_EQ(render("{{ '{:>{w}}'.format('a', w=4) }}"), "   a");
   EXPECT_EQ(failure("{{ '{} {0}'.format(1) }}"), "ValueError:1");
+}
+
+TEST(JinjaTest, SplitsLikePython) {
+  EXPECT_EQ(render("{{ ' a b  c '.split(none, 1) }}{{ ' a b  c '.rsplit(none, 1) }}"),
+            "['a', 'b  c '][' a b', 'c']");
+  EXPECT_EQ(render("{{ 'a,b,c'.rsplit(',', 1) }}{{ 'a\r\nb\n'.splitlines() }}"),
+            "['a,b', 'c']['a', 'b']");
 }
 
 TEST(JinjaTest, TellsErrorsApart) {
