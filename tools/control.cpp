@@ -1,0 +1,56 @@
+#include <iostream>
+
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/job_access.h"
+#include "tools/job_end.h"
+
+namespace batchmill {
+namespace {
+
+using namespace std::chrono_literals;
+
+int control(const Settings& settings, const std::string& what, const std::string& job) {
+  JobAccess access(settings);
+  const Json question = {{"op", "request"}, {"what", what}, {"job", job}};
+  Json batch;
+  try {
+    batch = access.ask_daemon(question, 10s).header.at("batch");
+  } catch (const UnreachableError&) {
+    // Without a daemon nothing can be changed; a job that has ended already needs no change.
+    const Json stored = access.ask({{"what", "status"}, {"job", job}}).header.at("batch");
+    if (!has_ended(stored)) throw;
+    batch = stored;
+  }
+  if (settings.json) std::cout << batch.dump() << std::endl;
+  if (settings.quiet) return kExitDone;
+  const std::string status = batch.at("status");
+  if (what == "cancel" && status != "cancelled" && has_ended(batch)) {
+    std::cerr << job << " had ended already: " << status << std::endl;
+  } else if (what != "cancel" && has_ended(batch)) {
+    std::cerr << job << " has ended: " << status << std::endl;
+  } else {
+    const bool paused = batch.at("batchmill").at("paused");
+    std::cerr << job << " is " << (paused && !has_ended(batch) ? "paused" : status) << std::endl;
+  }
+  return kExitDone;
+}
+
+void add_one(CLI::App* app, const Settings* settings, Action* action, const std::string& what,
+             const std::string& description) {
+  CLI::App* command = add_command(app, what, description,
+                                  "batchmill " + what + " batch_01jb2w4p8q6t3m9x5c7v0n1k2d");
+  auto job = std::make_shared<std::string>();
+  command->add_option("JOB", *job, "The job's id")->required();
+  command->callback([=] { *action = [=] { return control(*settings, what, *job); }; });
+}
+
+}  // namespace
+
+void add_control_commands(CLI::App* app, const Settings* settings, Action* action) {
+  add_one(app, settings, action, "cancel", "End a job; finished lines stay");
+  add_one(app, settings, action, "pause", "Start no more of a job's lines");
+  add_one(app, settings, action, "resume", "Go on with a paused job");
+}
+
+}  // namespace batchmill

@@ -1,0 +1,124 @@
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/job_access.h"
+#include "tools/table.h"
+
+namespace batchmill {
+namespace {
+
+using RowSink = std::function<void(const std::string& line)>;
+
+void fetch_ledger(JobAccess& access, const std::string& job, const std::string& by,
+                  const RowSink& sink) {
+  std::uint64_t next = 0;
+  while (true) {
+    Json request = {{"what", "costs"}, {"by", by}, {"from", next}, {"max_bytes", 2 << 20}};
+    if (!job.empty()) request["job"] = job;
+    const WireMessage answer = access.ask(request);
+    std::string_view payload = answer.payload;
+    while (!payload.empty()) {
+      const std::size_t end = payload.find('\n');
+      sink(std::string(payload.substr(0, end)));
+      payload.remove_prefix(end == std::string_view::npos ? payload.size() : end + 1);
+    }
+    next = answer.header.at("next");
+    if (answer.header.at("at_end").get<bool>()) return;
+  }
+}
+
+std::vector<std::string> all_jobs(JobAccess& access) {
+  std::vector<std::string> jobs;
+  while (true) {
+    Json request = {{"what", "list"}, {"limit", 1'000}};
+    if (!jobs.empty()) request["after"] = jobs.back();
+    const Json batches = access.ask(request).header.at("batches");
+    if (batches.empty()) return jobs;
+    for (const Json& batch : batches) jobs.push_back(batch.at("id"));
+  }
+}
+
+std::string text_or_dash(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  if (found == row.end() || found->is_null()) return "-";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::vector<std::string> table_row(const Json& row, const std::string& by) {
+  std::vector<std::string> cells;
+  if (by == "line") {
+    cells = {text_or_dash(row, "line"), text_or_dash(row, "custom_id")};
+  } else if (by == "day") {
+    cells = {text_or_dash(row, "day")};
+  } else if (by == "job") {
+    cells = {text_or_dash(row, "job")};
+  }
+  const Json& tokens = row.at("tokens");
+  const Json& cost = row.at("cost");
+  const Json& device = row.at("device_seconds");
+  cells.insert(cells.end(), {text_or_dash(row, "model"), row.at("lines").at("completed").dump(),
+                             row.at("lines").at("failed").dump(), tokens.at("prompt").dump(),
+                             tokens.at("prompt_cached").dump(), tokens.at("recomputed").dump(),
+                             tokens.at("completion").dump(),
+                             fmt::format("{:.2f}", device.at("prefill").get<double>()),
+                             fmt::format("{:.2f}", device.at("decode").get<double>()),
+                             cost.at("prompt"), cost.at("prompt_cached"), cost.at("completion"),
+                             cost.at("total"), text_or_dash(row, "currency")});
+  return cells;
+}
+
+Table costs_table(const std::string& by) {
+  std::vector<std::string> header;
+  if (by == "line") {
+    header = {"LINE", "CUSTOM_ID"};
+  } else if (by == "day") {
+    header = {"DAY"};
+  } else if (by == "job") {
+    header = {"JOB"};
+  }
+  for (const char* name :
+       {"MODEL", "DONE", "FAILED", "PROMPT", "CACHED", "RECOMPUTED", "GENERATED", "PREFILL S",
+        "DECODE S", "PROMPT COST", "CACHED COST", "GENERATED COST", "TOTAL", "CURRENCY"}) {
+    header.emplace_back(name);
+  }
+  return Table(std::move(header));
+}
+
+int costs(const Settings& settings, const std::string& job, const std::string& by) {
+  JobAccess access(settings);
+  Table table = costs_table(by);
+  const RowSink sink = [&](const std::string& line) {
+    if (settings.json) {
+      std::cout << line << '\n';
+    } else {
+      table.add(table_row(Json::parse(line), by));
+    }
+  };
+  if (by == "line" && job.empty()) {
+    for (const std::string& each : all_jobs(access)) fetch_ledger(access, each, by, sink);
+  } else {
+    fetch_ledger(access, job, by, sink);
+  }
+  if (!settings.json) std::cout << table.text();
+  std::cout << std::flush;
+  return kExitDone;
+}
+
+}  // namespace
+
+void add_costs_command(CLI::App* app, const Settings* settings, Action* action) {
+  CLI::App* command =
+      add_command(app, "costs", "Tokens, device time and money", "batchmill costs --by day");
+  auto job = std::make_shared<std::string>();
+  auto by = std::make_shared<std::string>("job");
+  command->add_option("JOB", *job, "Only this job");
+  command->add_option("--by", *by, "One object per line, job, model or day [job]")
+      ->check(CLI::IsMember({"line", "job", "model", "day"}))
+      ->type_name("WHAT");
+  command->callback([=] { *action = [=] { return costs(*settings, *job, *by); }; });
+}
+
+}  // namespace batchmill

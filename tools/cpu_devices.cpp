@@ -1,0 +1,63 @@
+#include "tools/cpu_devices.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <new>
+
+#include "tools/exit_code.h"
+
+namespace batchmill {
+namespace {
+
+CpuDType parse_dtype(const std::string& text) {
+  if (text == "auto") return CpuDType::kAuto;
+  if (text == "f32") return CpuDType::kF32;
+  if (text == "bf16") return CpuDType::kBF16;
+  throw ToolError(kExitUsage,
+                  fmt::format("dtype {}: not supported yet; auto, f32 and bf16 are", text));
+}
+
+}  // namespace
+
+CpuOptions cpu_options(const DaemonConfig& config, const ModelConfigEntry& entry) {
+  if (entry.device != "auto" && entry.device != "cpu") {
+    throw ToolError(kExitUsage,
+                    fmt::format("device {}: not supported yet; auto and cpu are", entry.device));
+  }
+  CpuOptions options;
+  options.dtype = parse_dtype(entry.dtype);
+  options.kv_dtype = parse_dtype(entry.kv_dtype);
+  options.threads = config.engine.threads;
+  options.block_size_tokens = config.engine.block_size_tokens;
+  options.kv_cache_bytes = config.engine.kv_cache_bytes;
+  return options;
+}
+
+DeviceFactory cpu_devices(const DaemonConfig& config) {
+  // Models that still want memory: what is left then is divided evenly.
+  auto waiting = std::make_shared<std::int64_t>(static_cast<std::int64_t>(config.models.size()));
+  return [config, waiting](const ServedModel& served) {
+    for (const ModelConfigEntry& entry : config.models) {
+      if (entry.name != served.name) continue;
+      CpuOptions options = cpu_options(config, entry);
+      if (options.kv_cache_bytes == 0 && *waiting > 1) {
+        options.kv_cache_bytes =
+            plan_cpu(served.model->config(), options).kv_cache_bytes / *waiting;
+      }
+      if (*waiting > 1) --*waiting;
+      try {
+        return Device{"cpu:0",
+                      make_cpu_runner(served.model->file(), served.model->config(), options)};
+      } catch (const std::bad_alloc&) {
+        throw ToolError(kExitUsage, fmt::format("not enough memory for the model {}", served.name));
+      } catch (const std::runtime_error& error) {
+        throw ToolError(kExitUsage,
+                        fmt::format("the model {} cannot run: {}", served.name, error.what()));
+      }
+    }
+    throw std::logic_error("a model that is not configured");
+  };
+}
+
+}  // namespace batchmill

@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "engine/cpu/cpu_runner.h"
+#include "engine/cpu/instruction_set.h"
+#include "storage/data_directory.h"
+#include "storage/job_store.h"
+#include "tools/commands.h"
+#include "tools/cpu_devices.h"
+#include "tools/exit_code.h"
+#include "tools/job_access.h"
+#include "tools/served_models.h"
+
+namespace batchmill {
+namespace {
+
+using namespace std::chrono_literals;
+
+enum class Verdict { kOk, kWarning, kFailed };
+
+struct Check {
+  std::string name;
+  Verdict verdict = Verdict::kOk;
+  std::string detail;
+  int exit_code = kExitDone;  // when failed
+};
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kWarning:
+      return "warning";
+    case Verdict::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+class Doctor {
+ public:
+  explicit Doctor(const Settings& settings) : settings_(settings) {}
+
+  void examine() {
+    const auto config = check("config", [&](Check* check) {
+      config_ = settings_.load();
+      check->detail =
+          settings_.config_file.empty() ? "defaults and environment" : settings_.config_file;
+    });
+    check_processor();
+    if (!config) return;
+    check_models();
+    check_store();
+  }
+
+  // Recomputes what can be recomputed from lines and results.
+  void rebuild() {
+    check("rebuild", [&](Check* check) {
+      const DataDirectory lock(settings_.data_directory(config_), DataDirectory::Lock::kExclusive);
+      JobStore::open(lock.store_path(), config_.storage.options, JobStore::Mode::kReadWrite)
+          ->rebuild();
+      check->detail = "plan, ids, order, counters and ledger were made anew";
+    });
+  }
+
+  const std::vector<Check>& checks() const { return checks_; }
+  bool config_is_good() const { return checks_.front().verdict != Verdict::kFailed; }
+
+ private:
+  // Runs one check; what it throws is its failure. True unless it failed.
+  bool check(const std::string& name, const std::function<void(Check*)>& body) {
+    Check check;
+    check.name = name;
+    const auto failed = [&](int exit_code, const char* what) {
+      check.verdict = Verdict::kFailed;
+      check.exit_code = exit_code;
+      check.detail = what;
+    };
+    try {
+      body(&check);
+    } catch (const ToolError& error) {
+      failed(error.exit_code(), error.what());
+    } catch (const StorageError& error) {
+      failed(kExitStore, error.what());
+    } catch (const std::exception& error) {
+      failed(kExitUsage, error.what());
+    }
+    checks_.push_back(check);
+    return check.verdict != Verdict::kFailed;
+  }
+
+  void check_processor() {
+    check("processor", [](Check* check) {
+      std::string sets;
+      for (const InstructionSet set : supported_instruction_sets()) {
+        if (!sets.empty()) sets += ", ";
+        sets += instruction_set_name(set);
+      }
+      check->detail = fmt::format("kernels for {}; {} is used", sets,
+                                  instruction_set_name(best_instruction_set()));
+    });
+    check("gpu",
+          [](Check* check) { check->detail = "not used: this program has no GPU backend yet"; });
+  }
+
+  void check_models() {
+    if (config_.models.empty()) {
+      check("model", [](Check* check) {
+        check->verdict = Verdict::kWarning;
+        check->detail = "none is configured: give --model PATH or a [[model]] table";
+      });
+    }
+    for (const ModelConfigEntry& entry : config_.models) {
+      check("model " + entry.name, [&](Check* check) {
+        const std::shared_ptr<const Model> model = open_model(entry.path);
+        const CpuPlan plan = plan_cpu(model->config(), cpu_options(config_, entry));
+        if (plan.num_blocks < 1) {
+          throw ToolError(kExitUsage,
+                          fmt::format("{} MiB of memory are free, its weights need {}",
+                                      plan.available_bytes >> 20, plan.weight_bytes >> 20));
+        }
+        check->detail = fmt::format(
+            "{}, {} layers, {} as {}, KV cache {} MiB{}{}", model->config().architecture,
+            model->config().num_layers, fmt::format("{} MiB", plan.weight_bytes >> 20),
+            dtype_name(plan.dtype), plan.kv_cache_bytes >> 20,
+            model->tokenizer() == nullptr ? ", no tokenizer: token ids only" : "",
+            model->chat_template() == nullptr ? ", no chat template" : "");
+      });
+    }
+  }
+
+  void check_store() {
+    const std::string data = settings_.data_directory(config_);
+    const std::string control = DataDirectory::control_endpoint(data);
+    check("data directory", [&](Check* check) {
+      struct stat status {};
+      if (::stat(data.c_str(), &status) != 0) {
+        check->detail = data + " does not exist yet";
+        return;
+      }
+      check->detail = data;
+      if ((status.st_mode & 077) != 0) {
+        check->verdict = Verdict::kWarning;
+        check->detail +=
+            fmt::format(" has mode {:03o}, others may look into it", status.st_mode & 0777);
+      }
+    });
+    const int holder = DataDirectory::holder(data);
+    if (holder != 0) {
+      check("daemon", [&](Check* check) {
+        JobClient client(control, "batchmill doctor");
+        try {
+          client.request({{"op", "request"}, {"what", "list"}, {"limit", 1}}, 10s);
+        } catch (const UnreachableError& error) {
+          throw ToolError(kExitStore, fmt::format("process {} holds the store and does not answer "
+                                                  "at {}",
+                                                  holder, control));
+        }
+        check->detail = fmt::format("process {} answers at {}", holder, control);
+      });
+      return;
+    }
+    check("store", [&](Check* check) {
+      try {
+        const DataDirectory lock(data, DataDirectory::Lock::kShared);
+        const std::unique_ptr<JobStore> store =
+            JobStore::open(lock.store_path(), config_.storage.options, JobStore::Mode::kReadOnly);
+        const JobStore::CheckReport report = store->check();
+        check->detail = fmt::format("{} jobs, {} lines, {} results, {} planned", report.jobs,
+                                    report.lines, report.results, report.plan_entries);
+        if (!report.problems.empty()) {
+          throw ToolError(kExitStore, fmt::format("{} problems, the first: {}",
+                                                  report.problems.size(), report.problems.front()));
+        }
+      } catch (const StorageError& error) {
+        if (error.kind() != StorageError::Kind::kMissing) throw;
+        check->detail = "none yet";
+      }
+    });
+    check("daemon", [&](Check* check) { check->detail = "none runs on " + data; });
+  }
+
+  const Settings& settings_;
+  DaemonConfig config_;
+  std::vector<Check> checks_;
+};
+
+int doctor(const Settings& settings, bool rebuild) {
+  Doctor doctor(settings);
+  doctor.examine();
+  if (rebuild && doctor.config_is_good()) doctor.rebuild();
+  int exit_code = kExitDone;
+  Json list = Json::array();
+  for (const Check& check : doctor.checks()) {
+    if (exit_code == kExitDone) exit_code = check.exit_code;
+    if (settings.json) {
+      list.push_back(
+          {{"name", check.name}, {"status", name_of(check.verdict)}, {"detail", check.detail}});
+    } else {
+      std::cout << fmt::format("{:<8} {}: {}\n", name_of(check.verdict), check.name, check.detail);
+    }
+  }
+  if (settings.json) {
+    std::cout << Json{{"ok", exit_code == kExitDone}, {"checks", std::move(list)}}.dump(
+                     -1, ' ', false, Json::error_handler_t::replace)
+              << '\n';
+  }
+  std::cout << std::flush;
+  return exit_code;
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App* app, Settings* settings, Action* action) {
+  CLI::App* command = add_command(app, "doctor", "Check configuration, model, store and processor",
+                                  "batchmill doctor --model model.gguf");
+  auto rebuild = std::make_shared<bool>(false);
+  add_model_flags(command, settings);
+  command->add_flag("--rebuild", *rebuild,
+                    "Also make anew what can be made from lines and results (no daemon may run)");
+  command->callback([=] { *action = [=] { return doctor(*settings, *rebuild); }; });
+}
+
+}  // namespace batchmill

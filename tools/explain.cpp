@@ -1,0 +1,45 @@
+#include <iostream>
+
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/job_access.h"
+
+namespace batchmill {
+namespace {
+
+void print_flat(const Json& object, const std::string& prefix) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      print_flat(value, prefix + key + ".");
+    } else if (!value.is_null()) {
+      std::cout << prefix << key << ": "
+                << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+    }
+  }
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App* app, const Settings* settings, Action* action) {
+  CLI::App* command = add_command(app, "explain", "The life of one line of a job",
+                                  "batchmill explain batch_01jb2w4p8q6t3m9x5c7v0n1k2d request-17");
+  auto job = std::make_shared<std::string>();
+  auto custom_id = std::make_shared<std::string>();
+  command->add_option("JOB", *job, "The job's id")->required();
+  command->add_option("CUSTOM_ID", *custom_id, "The line's custom_id")->required();
+  command->callback([=] {
+    *action = [=] {
+      JobAccess access(*settings);
+      const Json line = access.ask({{"what", "explain"}, {"job", *job}, {"custom_id", *custom_id}})
+                            .header.at("line");
+      if (settings->json) {
+        std::cout << line.dump() << std::endl;
+      } else {
+        print_flat(line, "");
+      }
+      return int{kExitDone};
+    };
+  });
+}
+
+}  // namespace batchmill

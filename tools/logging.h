@@ -1,0 +1,11 @@
+// Where the log goes: standard error, so that data on standard output stays clean.
+#pragma once
+
+#include <string>
+
+namespace batchmill {
+
+// `level`: "trace", "debug", "info", "warn", "error", "off". May be called again to change it.
+void log_to_stderr(const std::string& level);
+
+}  // namespace batchmill

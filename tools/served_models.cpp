@@ -1,0 +1,93 @@
+#include "tools/served_models.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "storage/data_directory.h"
+#include "storage/job_store.h"
+#include "tools/cpu_devices.h"
+#include "tools/exit_code.h"
+
+namespace batchmill {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kReaderPatience = 10s;
+
+}  // namespace
+
+std::shared_ptr<const Model> open_model(const std::string& path) {
+  try {
+    return Model::open(path);
+  } catch (const std::system_error& error) {
+    const bool missing = error.code() == std::errc::no_such_file_or_directory ||
+                         error.code() == std::errc::not_a_directory;
+    throw ToolError(missing ? kExitNotFound : kExitUsage,
+                    fmt::format("cannot open the model {}: {}", path, error.code().message()));
+  } catch (const std::exception& error) {
+    throw ToolError(kExitUsage, fmt::format("the model cannot be used: {}", error.what()));
+  }
+}
+
+Price price_of(const PriceList& prices, const std::string& model) {
+  const TokenPrice& tokens = prices.price_of(model);
+  Price price;
+  price.version = prices.version;
+  price.currency = prices.currency;
+  price.input = tokens.input;
+  price.cached_input = tokens.cached_input;
+  price.output = tokens.output;
+  return price;
+}
+
+std::vector<ServedModel> open_models(const DaemonConfig& config) {
+  if (config.models.empty()) {
+    throw ToolError(kExitUsage,
+                    "no model: give --model PATH or a configuration with a [[model]] table");
+  }
+  std::vector<ServedModel> models;
+  for (const ModelConfigEntry& entry : config.models) {
+    ServedModel served;
+    served.name = entry.name;
+    served.aliases = entry.aliases;
+    served.model = open_model(entry.path);
+    served.max_context_tokens = entry.max_context_tokens;
+    served.price = price_of(config.prices, entry.name);
+    models.push_back(std::move(served));
+  }
+  return models;
+}
+
+DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data_directory,
+                             std::vector<std::string> endpoints) {
+  DaemonOptions options;
+  options.data_directory = data_directory;
+  options.storage = config.storage.options;
+  options.queue = config.queue.options;
+  options.queue.endpoints = std::move(endpoints);
+  options.engine = config.engine.options;
+  options.default_max_tokens = config.engine.default_max_tokens;
+  options.max_choices = config.engine.max_choices;
+  return options;
+}
+
+std::unique_ptr<Daemon> start_daemon(const DaemonConfig& config, const DaemonOptions& options,
+                                     const std::vector<ServedModel>& models) {
+  const auto give_up = std::chrono::steady_clock::now() + kReaderPatience;
+  while (true) {
+    try {
+      return std::make_unique<Daemon>(options, models, cpu_devices(config));
+    } catch (const StorageError& error) {
+      const bool reader = error.kind() == StorageError::Kind::kLocked &&
+                          DataDirectory::holder(options.data_directory) == 0;
+      if (!reader || std::chrono::steady_clock::now() > give_up) throw;
+      std::this_thread::sleep_for(20ms);
+    }
+  }
+}
+
+}  // namespace batchmill

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "config/duration.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/job_access.h"
+#include "tools/job_end.h"
+#include "tools/signals.h"
+#include "tools/submission.h"
+#include "tools/watch.h"
+
+namespace batchmill {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct SubmitFlags {
+  SubmissionFlags submission;
+  std::string timeout = "60s";
+  bool watch = false;
+  bool wait = false;
+};
+
+// The command that goes on where this one stopped.
+std::string resuming_command(const Settings& settings, const SubmissionFlags& flags,
+                             const std::string& key) {
+  std::string command = "batchmill submit " + shell_quoted(flags.file);
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) command += fmt::format(" {} {}", flag, shell_quoted(value));
+  };
+  add("--idempotency-key", key);
+  add("--name", flags.name);
+  if (flags.priority != 0) add("--priority", std::to_string(flags.priority));
+  add("--deadline", flags.deadline);
+  if (flags.strict) command += " --strict";
+  for (const std::string& entry : flags.metadata) add("--metadata", entry);
+  add("--config", settings.config_file);
+  add("--data", settings.data);
+  add("--endpoint", settings.endpoint);
+  return command;
+}
+
+std::chrono::milliseconds parse_timeout(const std::string& text) {
+  const std::optional<std::int64_t> seconds = parse_duration_s(text);
+  if (!seconds || *seconds <= 0 || *seconds > 366 * 86'400) {
+    throw ToolError(kExitUsage, "--timeout " + text + ": expected a duration such as 60s");
+  }
+  return std::chrono::seconds(*seconds);
+}
+
+int submit(const Settings& settings, const SubmitFlags& flags) {
+  const std::chrono::milliseconds timeout = parse_timeout(flags.timeout);
+  JobAccess access(settings);
+  std::string key = flags.submission.idempotency_key;
+  if (key.empty()) {
+    key = random_key();
+  } else if (flags.submission.fresh) {
+    key += "-" + random_key();
+  }
+  const std::string command = resuming_command(settings, flags.submission, key);
+  SignalThread signals({SIGINT, SIGTERM}, [&](int, int) {
+    std::cerr << "\nbatchmill: interrupted; this goes on where it stopped:\n  " << command
+              << std::endl;
+    exit_at_once(kExitInterrupted);
+  });
+  Submission submission(flags.submission);
+  submission.set_key(key);
+  // With a key of the user's, the content is part of the job's identity.
+  if (!flags.submission.idempotency_key.empty()) submission.content_hash();
+
+  Submission::Uploaded result;
+  try {
+    JobClient client(access.endpoint(), "batchmill submit");
+    result = submission.upload(client, timeout, [](std::uint64_t) {});
+  } catch (const UnreachableError& error) {
+    throw ToolError(
+        kExitUnreachable,
+        fmt::format("{}\nbatchmill: this goes on where it stopped:\n  {}", error.what(), command));
+  }
+  std::cout << result.job << std::endl;
+  if (result.existed && !settings.quiet) {
+    std::cerr << "the same job had been submitted before" << std::endl;
+  }
+  if (!result.truncated.empty()) {
+    std::cerr << result.truncated << "; the lines before that run, then the job ends failed"
+              << std::endl;
+  }
+  if (!flags.watch && !flags.wait) return result.truncated.empty() ? kExitDone : kExitFailedLines;
+  const Json batch = watch_job(access, result.job, settings.quiet || flags.wait, 60s);
+  if (!settings.quiet) std::cerr << job_summary(batch);
+  return job_exit_code(batch);
+}
+
+}  // namespace
+
+void add_submit_command(CLI::App* app, const Settings* settings, Action* action) {
+  CLI::App* command =
+      add_command(app, "submit", "Send a job to the daemon; prints its id once every line is safe",
+                  "batchmill submit requests.jsonl --name nightly --watch");
+  auto flags = std::make_shared<SubmitFlags>();
+  add_submission_flags(command, &flags->submission);
+  command->add_option("--timeout", flags->timeout, "Try again this long without a daemon [60s]")
+      ->type_name("DUR");
+  CLI::Option* watch = command->add_flag("--watch", flags->watch, "Then follow it to its end");
+  command->add_flag("--wait", flags->wait, "Then wait for its end without progress")
+      ->excludes(watch);
+  command->callback([=] { *action = [=] { return submit(*settings, *flags); }; });
+}
+
+}  // namespace batchmill
