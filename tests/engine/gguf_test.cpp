@@ -49,7 +49,8 @@ std::uint64_t touch_all(const GgufFile& file) {
     const GgufValue& value = *file.find(key);
     if (const auto* array = std::get_if<GgufArray>(&value.value)) {
       if (array->element_type == GgufType::kString) {
-        for (const auto text : *file.strings(key)) sum += text.size();
+        const auto texts = file.strings(key);  // lives through the loop
+        for (const auto text : *texts) sum += text.size();
       }
       for (const std::byte byte : array->bytes) sum += std::to_integer<unsigned>(byte);
     } else if (const auto* text = std::get_if<std::string_view>(&value.value)) {
