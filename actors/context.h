@@ -1,0 +1,90 @@
+// What all actors share: the store, the models, the clock, and where to find each other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "actors/clock.h"
+#include "actors/daemon.h"
+#include "actors/device_loop.h"
+#include "actors/interfaces.h"
+#include "actors/live_stats.h"
+#include "actors/model_catalog.h"
+#include "queue/job_server.h"
+#include "storage/job_store.h"
+
+namespace batchmill {
+
+// The handles of the actors that live now. The supervisor changes them when it starts an actor
+// anew; everyone else looks one up when about to send. Thread-safe.
+class Directory {
+ public:
+  template <class Handle>
+  Handle get() const {
+    const std::lock_guard lock(mutex_);
+    return std::get<Handle>(handles_);
+  }
+  template <class Handle>
+  void set(Handle handle) {
+    const std::lock_guard lock(mutex_);
+    std::get<Handle>(handles_) = std::move(handle);
+  }
+  std::vector<DeviceWorkerActor> devices() const {
+    const std::lock_guard lock(mutex_);
+    return devices_;
+  }
+  void set_devices(std::vector<DeviceWorkerActor> devices) {
+    const std::lock_guard lock(mutex_);
+    devices_ = std::move(devices);
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    handles_ = {};
+    devices_.clear();
+  }
+  // The loops that run now; they belong to their device workers.
+  std::vector<std::shared_ptr<DeviceLoop>> loops() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<DeviceLoop>> alive;
+    for (const auto& weak : loops_) {
+      if (auto loop = weak.lock()) alive.push_back(std::move(loop));
+    }
+    return alive;
+  }
+  void add_loop(const std::shared_ptr<DeviceLoop>& loop) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(loops_, [](const auto& weak) { return weak.expired(); });
+    loops_.push_back(loop);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::tuple<IntakeActor, ControlActor, PreparerActor, DispatcherActor, WriterActor> handles_;
+  std::vector<DeviceWorkerActor> devices_;
+  std::vector<std::weak_ptr<DeviceLoop>> loops_;
+};
+
+// Sends to the actor that now holds the role; a message to a role that is being started anew is
+// lost, and every actor looks at the store when it starts.
+template <class Handle, class... Ts>
+void send_to(const Directory& directory, Ts&&... xs) {
+  if (const Handle handle = directory.get<Handle>()) {
+    caf::anon_send(handle, std::forward<Ts>(xs)...);
+  }
+}
+
+struct ActorContext {
+  DaemonOptions options;
+  JobStore* store = nullptr;
+  ModelCatalog* catalog = nullptr;
+  const Clock* clock = nullptr;
+  LiveStats* live = nullptr;
+  std::function<void(const PeerId&, WireMessage)> reply;  // to a client; never blocks
+  Directory directory;
+};
+
+}  // namespace batchmill

@@ -1,0 +1,201 @@
+#include "actors/daemon.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <latch>
+#include <thread>
+#include <utility>
+
+#include "actors/context.h"
+#include "actors/supervisor.h"
+#include "storage/data_directory.h"
+
+namespace batchmill {
+namespace {
+
+// Actors block in the store, so there must be more threads than cores on a small machine.
+constexpr std::int32_t kMinSchedulerThreads = 4;
+// How long a step that is under way at the end may still take.
+constexpr std::chrono::seconds kGiveBackTimeout{20};
+constexpr std::chrono::seconds kFlushTimeout{10};
+
+}  // namespace
+
+class Daemon::Impl {
+ public:
+  Impl(DaemonOptions options, std::vector<ServedModel> models, const DeviceFactory& device_factory);
+  ~Impl() { stop(std::chrono::milliseconds(0)); }
+
+  void stop(std::chrono::milliseconds drain_timeout);
+  void set_prices(const std::vector<ServedModel>& models);
+  const std::string& control_endpoint() const { return control_endpoint_; }
+
+ private:
+  void make_devices(std::vector<ServedModel> models, const DeviceFactory& device_factory);
+  void route(PeerId peer, WireMessage message);
+  template <class Handle, class... Ts>
+  bool ask(const Handle& handle, std::chrono::seconds timeout, Ts... xs);
+
+  DaemonOptions options_;
+  std::string control_endpoint_;
+  std::unique_ptr<DataDirectory> directory_;
+  std::unique_ptr<JobStore> store_;
+  Clock clock_;
+  LiveStats live_;
+  std::vector<Device> devices_;
+  std::vector<EngineOptions> engine_options_;  // [devices]
+  std::unique_ptr<ModelCatalog> catalog_;
+  std::shared_ptr<ActorContext> context_;
+  caf::actor_system_config system_config_;
+  std::unique_ptr<caf::actor_system> system_;
+  caf::actor supervisor_;
+  std::latch server_ready_{1};
+  std::unique_ptr<JobServer> server_;
+  bool stopped_ = false;
+};
+
+Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
+                   const DeviceFactory& device_factory)
+    : options_(std::move(options)),
+      control_endpoint_(DataDirectory::control_endpoint(options_.data_directory)),
+      directory_(std::make_unique<DataDirectory>(options_.data_directory,
+                                                 DataDirectory::Lock::kExclusive)),
+      store_(
+          JobStore::open(directory_->store_path(), options_.storage, JobStore::Mode::kReadWrite)) {
+  make_devices(std::move(models), device_factory);
+
+  context_ = std::make_shared<ActorContext>();
+  context_->options = options_;
+  context_->store = store_.get();
+  context_->catalog = catalog_.get();
+  context_->clock = &clock_;
+  context_->live = &live_;
+  context_->reply = [this](const PeerId& peer, WireMessage message) {
+    server_->send(peer, std::move(message));
+  };
+
+  SupervisorSetup setup;
+  setup.line_preparer =
+      std::make_shared<LinePreparer>(catalog_.get(), options_.default_max_tokens,
+                                     options_.max_choices, options_.queue.max_line_bytes);
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    const Model& model = *catalog_->entries()[i].served.model;
+    DeviceSetup device;
+    device.index = static_cast<std::uint32_t>(i);
+    device.name = devices_[i].name;
+    device.options = engine_options_[i];
+    device.runner = devices_[i].runner.get();
+    device.runner_mutex = std::make_shared<std::mutex>();
+    device.tokenizer = model.tokenizer();
+    setup.devices.push_back(std::move(device));
+    setup.device_fingerprints.push_back(model.fingerprint());
+  }
+  setup.on_fatal = options_.on_fatal;
+
+  // The server comes before the actors that answer through it; its first messages wait for them.
+  QueueOptions queue = options_.queue;
+  queue.endpoints.insert(queue.endpoints.begin(), control_endpoint_);
+  server_ = std::make_unique<JobServer>(std::move(queue), "batchmill",
+                                        [this](PeerId peer, WireMessage message) {
+                                          server_ready_.wait();
+                                          route(std::move(peer), std::move(message));
+                                        });
+
+  const std::int32_t threads =
+      options_.scheduler_threads > 0
+          ? options_.scheduler_threads
+          : std::max(kMinSchedulerThreads,
+                     static_cast<std::int32_t>(std::thread::hardware_concurrency()));
+  system_config_.set("scheduler.max-threads", static_cast<std::size_t>(threads));
+  system_ = std::make_unique<caf::actor_system>(system_config_);
+  supervisor_ = system_->spawn(supervisor, context_, std::move(setup));
+  server_ready_.count_down();
+}
+
+void Daemon::Impl::make_devices(std::vector<ServedModel> models,
+                                const DeviceFactory& device_factory) {
+  std::vector<ModelCatalog::Entry> entries;
+  for (ServedModel& served : models) {
+    const std::int32_t trained = served.model->config().max_context_tokens;
+    EngineOptions engine = options_.engine;
+    engine.max_context_tokens =
+        served.max_context_tokens > 0 ? std::min(served.max_context_tokens, trained) : trained;
+    engine.eos_token_ids = served.model->eos_token_ids();
+    devices_.push_back(device_factory(served));
+    engine_options_.push_back(engine);
+
+    ModelCatalog::Entry entry;
+    entry.context_tokens = engine.max_context_tokens;
+    entry.pool_tokens = Engine(engine, devices_.back().runner.get(), nullptr).max_sequence_tokens();
+    entry.device = devices_.back().name;
+    entry.served = std::move(served);
+    entries.push_back(std::move(entry));
+  }
+  catalog_ = std::make_unique<ModelCatalog>(std::move(entries));
+}
+
+void Daemon::Impl::route(PeerId peer, WireMessage message) {
+  const std::string op = message.header.value("op", "");
+  if (op == "request") {
+    send_to<ControlActor>(context_->directory, frame_atom::value,
+                          PeerMessage{std::move(peer), std::move(message)});
+  } else if (op == "open" || op == "data" || op == "end" || op == "abort") {
+    send_to<IntakeActor>(context_->directory, frame_atom::value,
+                         PeerMessage{std::move(peer), std::move(message)});
+  } else {
+    server_->send(peer, {error_header(message.header, "unknown_op",
+                                      fmt::format("there is no operation '{}'", op)),
+                         "", false});
+  }
+}
+
+template <class Handle, class... Ts>
+bool Daemon::Impl::ask(const Handle& handle, std::chrono::seconds timeout, Ts... xs) {
+  if (!handle) return false;
+  bool done = false;
+  caf::scoped_actor self{*system_};
+  self->request(handle, timeout, xs...)
+      .receive([&](bool answer) { done = answer; }, [](const caf::error&) {});
+  return done;
+}
+
+void Daemon::Impl::stop(std::chrono::milliseconds drain_timeout) {
+  if (std::exchange(stopped_, true)) return;
+  const auto deadline = std::chrono::steady_clock::now() + drain_timeout;
+  const std::vector<std::shared_ptr<DeviceLoop>> loops = context_->directory.loops();
+  for (const auto& loop : loops) loop->drain();
+  for (const auto& loop : loops) {
+    if (loop->wait_idle(deadline)) continue;
+    loop->give_back();
+    loop->wait_idle(std::chrono::steady_clock::now() + kGiveBackTimeout);
+  }
+  if (!ask(context_->directory.get<WriterActor>(), kFlushTimeout, flush_atom::value, true)) {
+    spdlog::warn("some finished lines could not be written; they will run again");
+  }
+  ask(context_->directory.get<DispatcherActor>(), kFlushTimeout, flush_atom::value, true);
+  ask(supervisor_, kFlushTimeout, flush_atom::value, true);
+  supervisor_ = nullptr;
+  context_->directory.clear();
+  system_.reset();  // waits for all actors, which answer through the server
+  server_.reset();
+  store_->flush();
+}
+
+void Daemon::Impl::set_prices(const std::vector<ServedModel>& models) {
+  for (const ServedModel& served : models) catalog_->set_price(served.name, served.price);
+}
+
+Daemon::Daemon(DaemonOptions options, std::vector<ServedModel> models, DeviceFactory device_factory)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(models), device_factory)) {}
+
+Daemon::~Daemon() = default;
+
+void Daemon::stop(std::chrono::milliseconds drain_timeout) { impl_->stop(drain_timeout); }
+
+void Daemon::set_prices(const std::vector<ServedModel>& models) { impl_->set_prices(models); }
+
+const std::string& Daemon::control_endpoint() const { return impl_->control_endpoint(); }
+
+}  // namespace batchmill

@@ -1,0 +1,76 @@
+#include "actors/dispatcher.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace batchmill {
+namespace {
+
+LineCompletion poison_failure(WorkItem item) {
+  LineCompletion completion;
+  completion.error_code = "internal_error";
+  completion.error_message =
+      fmt::format("the process ended {} times while this line was running, the last time alone",
+                  item.attempt - 1);
+  completion.item = std::move(item);
+  return completion;
+}
+
+void feed_devices(DispatcherState& state, ActorContext& context) {
+  const std::vector<DeviceWorkerActor> devices = context.directory.devices();
+  for (auto it = state.hungry.begin(); it != state.hungry.end();) {
+    const std::uint32_t device = it->first;
+    std::vector<WorkItem> items =
+        device < devices.size() ? state.picker->pick(it->second) : std::vector<WorkItem>();
+    for (WorkItem& poisoned : state.picker->take_poisoned()) {
+      spdlog::error("line {} of {} has ended the process {} times: failing it", poisoned.key.line,
+                    poisoned.key.job.to_string(), poisoned.attempt - 1);
+      send_to<WriterActor>(context.directory, done_atom::value,
+                           poison_failure(std::move(poisoned)));
+    }
+    if (items.empty()) {
+      ++it;
+      continue;
+    }
+    std::map<JobId, std::uint64_t> lines;
+    for (const WorkItem& item : items) ++lines[item.key.job];
+    for (const auto& [job, count] : lines) context.live->lines_started(job, count);
+    caf::anon_send(devices[device], work_atom::value, std::move(items));
+    it = state.hungry.erase(it);
+  }
+}
+
+}  // namespace
+
+DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
+                                          std::shared_ptr<ActorContext> context,
+                                          std::vector<std::string> device_fingerprints) {
+  self->state.picker = std::make_unique<WorkPicker>(context->store, std::move(device_fingerprints));
+  const auto feed = [self, context] { feed_devices(self->state, *context); };
+  return {
+      [=](pull_atom, const WorkRequest& request) {
+        self->state.hungry[request.device] = request;
+        feed();
+      },
+      [=](plan_atom) {
+        self->state.picker->plan_changed();
+        feed();
+      },
+      [=](done_atom, const std::vector<LineKey>& lines) {
+        self->state.picker->done(lines);
+        feed();
+      },
+      [=](returned_atom, const std::vector<LineKey>& lines) {
+        context->store->clear_attempts(lines);  // given back in good order: no sign of poison
+        self->state.picker->returned(lines);
+        feed();
+      },
+      [=](changed_atom, const JobId& job) {
+        self->state.picker->job_changed(job);
+        feed();
+      },
+      [=](flush_atom, bool) { return true; },
+  };
+}
+
+}  // namespace batchmill

@@ -1,0 +1,25 @@
+// Hands plan entries to the devices that ask.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "actors/context.h"
+#include "actors/work_picker.h"
+
+namespace batchmill {
+
+struct DispatcherState {
+  static inline const char* name = "dispatcher";
+  std::unique_ptr<WorkPicker> picker;
+  // The latest wish of each device that could not be met whole; tried again at every change.
+  std::map<std::uint32_t, WorkRequest> hungry;
+};
+
+// `device_fingerprints`: [devices] the model that each device runs.
+DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
+                                          std::shared_ptr<ActorContext> context,
+                                          std::vector<std::string> device_fingerprints);
+
+}  // namespace batchmill

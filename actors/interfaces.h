@@ -1,0 +1,79 @@
+// Every actor's typed interface, one comment a message. INTERNAL: sent by the actor to itself.
+#pragma once
+
+#include <caf/all.hpp>
+#include <vector>
+
+#include "actors/messages.h"
+
+namespace batchmill {
+
+using frame_atom = caf::atom_constant<caf::atom("frame")>;
+using flush_atom = caf::atom_constant<caf::atom("flush")>;
+using tick_atom = caf::atom_constant<caf::atom("tick")>;
+using lines_atom = caf::atom_constant<caf::atom("lines")>;
+using prepare_atom = caf::atom_constant<caf::atom("prepare")>;
+using pull_atom = caf::atom_constant<caf::atom("pull")>;
+using plan_atom = caf::atom_constant<caf::atom("plan")>;
+using returned_atom = caf::atom_constant<caf::atom("returned")>;
+using changed_atom = caf::atom_constant<caf::atom("changed")>;
+using work_atom = caf::atom_constant<caf::atom("work")>;
+using done_atom = caf::atom_constant<caf::atom("done")>;
+
+// Takes uploads: frames in, durable lines and acks out.
+using IntakeActor = caf::typed_actor<
+    // A client's open, data, end or abort.
+    caf::reacts_to<frame_atom, PeerMessage>,
+    // Closes uploads that have been idle too long.
+    caf::reacts_to<tick_atom>,
+    // INTERNAL: make what has gathered durable, then ack it.
+    caf::reacts_to<flush_atom>>;
+
+// Answers clients' requests (status, results, …) and changes jobs (cancel, pause, resume).
+using ControlActor = caf::typed_actor<caf::reacts_to<frame_atom, PeerMessage>>;
+
+// Tokenizes part of a chunk.
+using PreparingWorkerActor =
+    caf::typed_actor<caf::replies_to<prepare_atom, ChunkPart>::with<PreparedPart>>;
+
+// Turns durable lines into plan entries or failures, in the order of each job's lines.
+using PreparerActor = caf::typed_actor<
+    // The job has lines that are not prepared, or its upload has ended.
+    caf::reacts_to<lines_atom, JobId>,
+    // INTERNAL: prepare the next chunk.
+    caf::reacts_to<prepare_atom>>;
+
+// Owns the cursors: hands plan entries to the devices that ask.
+using DispatcherActor = caf::typed_actor<
+    // A device has room.
+    caf::reacts_to<pull_atom, WorkRequest>,
+    // The plan has new entries.
+    caf::reacts_to<plan_atom>,
+    // These lines have results now.
+    caf::reacts_to<done_atom, std::vector<LineKey>>,
+    // These lines came back from a device without a result and may run again.
+    caf::reacts_to<returned_atom, std::vector<LineKey>>,
+    // The job was paused, resumed or ended.
+    caf::reacts_to<changed_atom, JobId>,
+    // Answers true once all that was sent before has been dealt with.
+    caf::replies_to<flush_atom, bool>::with<bool>>;
+
+// A device's mailbox: hands work to the thread that owns its Engine.
+using DeviceWorkerActor = caf::typed_actor<
+    // Lines to run.
+    caf::reacts_to<work_atom, std::vector<WorkItem>>,
+    // The job has ended: drop its lines.
+    caf::reacts_to<changed_atom, JobId>,
+    // INTERNAL: the device's thread has failed; the actor quits.
+    caf::reacts_to<done_atom, std::string>>;
+
+// The only one that writes results of devices.
+using WriterActor = caf::typed_actor<
+    // A device has ended a line.
+    caf::reacts_to<done_atom, LineCompletion>,
+    // INTERNAL: write what has gathered.
+    caf::reacts_to<flush_atom>,
+    // Writes what has gathered and answers when it is durable: true, or false if it cannot be.
+    caf::replies_to<flush_atom, bool>::with<bool>>;
+
+}  // namespace batchmill

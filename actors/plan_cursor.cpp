@@ -1,0 +1,52 @@
+#include "actors/plan_cursor.h"
+
+#include <utility>
+
+namespace batchmill {
+
+PlanCursor::PlanCursor(const JobStore* store, PlanLevel level)
+    : store_(store), level_(std::move(level)) {}
+
+void PlanCursor::start_sweep() {
+  position_ = level_.first;
+  at_end_ = false;
+  frozen_serial_ = store_->plan_serial();
+  num_joiners_ = 0;
+}
+
+bool PlanCursor::in_sweep(const PlanItem& item) const {
+  if (item.serial <= frozen_serial_) return true;
+  return num_joiners_ < kMaxJoinersPerSweep && !last_admitted_.empty() &&
+         common_prefix_tokens(last_admitted_, item.key) >= kSharedPrefixTokens;
+}
+
+std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem&)>& admissible) {
+  // The rest of the sweep under way, then at most one whole sweep.
+  int sweeps_started = 0;
+  while (true) {
+    while (!buffer_.empty()) {
+      PlanItem item = std::move(buffer_.front());
+      buffer_.pop_front();
+      if (!in_sweep(item) || !admissible(item)) continue;
+      if (item.serial > frozen_serial_) ++num_joiners_;
+      last_admitted_ = item.key;
+      return item;
+    }
+    if (at_end_) {
+      if (sweeps_started == 1) return std::nullopt;
+      ++sweeps_started;
+      start_sweep();
+    }
+    PlanPage page = store_->read_plan({position_, level_.limit}, kRefillEntries);
+    at_end_ = page.at_end;
+    if (!page.items.empty()) {
+      position_ = page.items.back().key + '\0';  // the first key behind it
+      buffer_.assign(std::make_move_iterator(page.items.begin()),
+                     std::make_move_iterator(page.items.end()));
+    } else {
+      at_end_ = true;
+    }
+  }
+}
+
+}  // namespace batchmill

@@ -1,0 +1,271 @@
+#include "actors/preparer.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace batchmill {
+namespace {
+
+constexpr std::size_t kFirstChunkLines = 8;
+constexpr std::size_t kMaxChunkLines = 512;
+constexpr std::size_t kMaxChunkBytes = 8 << 20;
+constexpr std::size_t kMaxErrors = 100;  // kept of a strict job
+constexpr std::chrono::seconds kRetryAfter{1};
+
+// A job that arrives while others run has its first minute of work in the short lane.
+constexpr double kShortLaneSeconds = 60.0;
+constexpr double kUnmeasuredTokensPerSecond = 500.0;
+
+using Self = PreparerActor::stateful_pointer<PreparerState>;
+using Context = std::shared_ptr<ActorContext>;
+
+PreparingWorkerActor::behavior_type preparing_worker(
+    PreparingWorkerActor::pointer, Context context,
+    std::shared_ptr<const LinePreparer> line_preparer) {
+  return {[=](prepare_atom, const ChunkPart& part) {
+    PreparedPart prepared;
+    for (std::size_t i = part.begin; i < part.end; ++i) {
+      prepared.lines.push_back(
+          line_preparer->prepare(part.job, (*part.lines)[i], context->clock->now_us()));
+    }
+    return prepared;
+  }};
+}
+
+// A chunk on its way through the workers.
+struct Chunk {
+  Job job;
+  bool checking = false;  // first pass over a strict job
+  std::shared_ptr<const std::vector<StoredLine>> lines;
+  std::vector<PreparedPart> parts;
+  std::size_t num_missing = 0;
+};
+
+double short_lane_budget(const ActorContext& context, const Job& job) {
+  for (const JobId& other : context.store->unfinished_jobs()) {
+    if (other < job.id) {
+      const double rate = context.live->tokens_per_second(context.clock->steady_s());
+      return kShortLaneSeconds * (rate > 0.0 ? rate : kUnmeasuredTokensPerSecond);
+    }
+  }
+  return 0.0;
+}
+
+JobProgress& progress_of(PreparerState& state, const ActorContext& context, const Job& job) {
+  const auto [it, fresh] = state.progress.try_emplace(job.id);
+  if (fresh) {
+    it->second.chunk_lines = kFirstChunkLines;
+    if (job.state.prepared_through == 0) {
+      it->second.short_lane_tokens = short_lane_budget(context, job);
+    }
+    it->second.warned.insert(job.state.warnings.begin(), job.state.warnings.end());
+  }
+  return it->second;
+}
+
+// A line whose custom_id an earlier line owns fails, whatever else is wrong with it.
+void make_duplicate(PreparedLine* line, const LineKey& key, std::uint64_t owner,
+                    std::int64_t now_us) {
+  line->entry.reset();
+  line->failure = LinePreparer::failure(
+      key, line->custom_id, "duplicate_custom_id",
+      fmt::format("custom_id: line {} has the same custom_id", owner), now_us);
+}
+
+void check_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
+  JobProgress& progress = progress_of(state, *context, chunk.job);
+  for (PreparedPart& part : chunk.parts) {
+    for (PreparedLine& line : part.lines) {
+      const std::uint64_t number = ++progress.checked_through;
+      if (line.custom_id && !progress.seen_ids.insert(*line.custom_id).second) {
+        line.failure =
+            LinePreparer::failure({chunk.job.id, number}, line.custom_id, "duplicate_custom_id",
+                                  "custom_id: an earlier line has the same custom_id", 0);
+      }
+      if (line.failure && progress.errors.size() < kMaxErrors) {
+        const Json record = Json::parse(line.failure->output);
+        progress.errors.push_back(
+            {line.failure->error_code, record["error"]["message"].get<std::string>(), number});
+      }
+    }
+  }
+}
+
+void commit_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
+  JobStore& store = *context->store;
+  JobProgress& progress = progress_of(state, *context, chunk.job);
+  JobStore::Prepared prepared;
+  prepared.first_line = chunk.lines->front().line;
+  prepared.last_line = chunk.lines->back().line;
+
+  std::vector<PreparedLine*> lines;
+  std::vector<std::string> ids;
+  for (PreparedPart& part : chunk.parts) {
+    for (PreparedLine& line : part.lines) {
+      lines.push_back(&line);
+      if (line.custom_id) ids.push_back(*line.custom_id);
+    }
+  }
+  const std::vector<std::uint64_t> owners = store.find_owners(chunk.job.id, ids);
+  std::map<std::string, std::uint64_t> new_owners;
+  std::size_t next_id = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    PreparedLine& line = *lines[i];
+    const LineKey key{chunk.job.id, prepared.first_line + i};
+    if (line.custom_id) {
+      std::uint64_t owner = owners[next_id++];
+      if (owner == 0) owner = new_owners.emplace(*line.custom_id, key.line).first->second;
+      if (owner == key.line) {
+        prepared.custom_ids.emplace_back(*line.custom_id, key.line);
+      } else {
+        make_duplicate(&line, key, owner, context->clock->now_us());
+      }
+    }
+    for (std::string& field : line.ignored_fields) {
+      std::string warning = fmt::format("unknown field ignored: {}", field);
+      if (progress.warned.insert(warning).second) prepared.warnings.push_back(std::move(warning));
+    }
+    if (line.failure) prepared.failures.push_back(std::move(*line.failure));
+    if (line.entry) {
+      if (progress.short_lane_tokens > 0.0) {
+        line.entry->short_lane = true;
+        for (const auto& prompt : line.entry->prompts) {
+          progress.short_lane_tokens -= static_cast<double>(prompt.size());
+        }
+        progress.short_lane_tokens -=
+            static_cast<double>(line.entry->num_choices) * line.entry->max_tokens;
+      }
+      prepared.entries.push_back(std::move(*line.entry));
+    }
+  }
+  const bool planned = !prepared.entries.empty();
+  store.commit_prepared(chunk.job.id, std::move(prepared), context->clock->now_s());
+  if (planned) send_to<DispatcherActor>(context->directory, plan_atom::value);
+}
+
+// The job's lines have all been read once more or for good: what now? True when it is done with.
+bool end_of_lines(PreparerState& state, const Context& context, const Job& job, bool checking) {
+  if (job.state.upload == UploadState::kOpen) return true;  // its next lines will be announced
+  JobStore& store = *context->store;
+  if (!checking) {
+    store.measure_prefixes(job.id);
+    store.end_finished_jobs(context->clock->now_s());
+    state.progress.erase(job.id);
+    return true;
+  }
+  JobProgress& progress = progress_of(state, *context, job);
+  if (progress.errors.empty()) {
+    store.set_strict_checked(job.id);
+    progress.seen_ids.clear();
+    return false;
+  }
+  spdlog::info("{} is strict and has bad lines: nothing of it runs", job.id.to_string());
+  store.fail_job(job.id, "invalid_request", std::move(progress.errors), context->clock->now_s());
+  state.progress.erase(job.id);
+  return true;
+}
+
+// The next chunk of the job, absent when there is none; `*finished`: nothing more is to be done
+// now.
+std::optional<Chunk> read_chunk(PreparerState& state, const Context& context, const JobId& id,
+                                bool* finished) {
+  *finished = true;
+  const std::optional<Job> job = context->store->job(id);
+  if (!job || job->ended()) {
+    state.progress.erase(id);
+    return std::nullopt;
+  }
+  JobProgress& progress = progress_of(state, *context, *job);
+  Chunk chunk;
+  chunk.job = *job;
+  chunk.checking = job->request.strict && !job->state.strict_checked;
+  const std::uint64_t through =
+      chunk.checking ? progress.checked_through : job->state.prepared_through;
+  auto lines = std::make_shared<std::vector<StoredLine>>(
+      context->store->read_lines(id, through + 1, progress.chunk_lines, kMaxChunkBytes));
+  progress.chunk_lines = std::min(progress.chunk_lines * 2, kMaxChunkLines);
+  if (lines->empty()) {
+    *finished = end_of_lines(state, context, *job, chunk.checking);
+    return std::nullopt;
+  }
+  *finished = false;
+  chunk.lines = std::move(lines);
+  return chunk;
+}
+
+void finish_chunk(Self self, const Context& context, Chunk& chunk) {
+  try {
+    if (chunk.checking) {
+      check_chunk(self->state, context, chunk);
+    } else {
+      commit_chunk(self->state, context, chunk);
+    }
+  } catch (const StorageError& error) {
+    if (error.kind() != StorageError::Kind::kFull) throw;
+    spdlog::error("preparing waits for disk space: {}", error.what());
+    self->state.busy = false;
+    self->delayed_send(self, kRetryAfter, prepare_atom::value);
+    return;
+  }
+  self->state.busy = false;
+  self->send(self, prepare_atom::value);
+}
+
+void start_chunk(Self self, const Context& context, Chunk ready) {
+  self->state.busy = true;
+  const auto chunk = std::make_shared<Chunk>(std::move(ready));
+  const std::size_t size = chunk->lines->size();
+  const std::size_t num_parts = std::min(self->state.workers.size(), size);
+  chunk->parts.resize(num_parts);
+  chunk->num_missing = num_parts;
+  for (std::size_t i = 0; i < num_parts; ++i) {
+    ChunkPart part;
+    part.job = {chunk->job.id, chunk->job.request.priority, chunk->job.state.created_at_s};
+    part.lines = chunk->lines;
+    part.begin = size * i / num_parts;
+    part.end = size * (i + 1) / num_parts;
+    self->request(self->state.workers[i], caf::infinite, prepare_atom::value, std::move(part))
+        .then(
+            [=](PreparedPart& prepared) {
+              chunk->parts[i] = std::move(prepared);
+              if (--chunk->num_missing == 0) finish_chunk(self, context, *chunk);
+            },
+            [=](const caf::error& error) { self->quit(error); });
+  }
+}
+
+}  // namespace
+
+PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerState> self,
+                                      std::shared_ptr<ActorContext> context,
+                                      std::shared_ptr<const LinePreparer> line_preparer) {
+  for (std::int32_t i = 0; i < std::max(context->options.preparer_threads, 1); ++i) {
+    self->state.workers.push_back(
+        self->spawn<caf::linked>(preparing_worker, context, line_preparer));
+  }
+  for (const JobId& job : context->store->unfinished_jobs()) self->state.queue.push_back(job);
+  self->send(self, prepare_atom::value);
+  return {
+      [=](lines_atom, const JobId& job) {
+        auto& queue = self->state.queue;
+        if (std::find(queue.begin(), queue.end(), job) == queue.end()) queue.push_back(job);
+        if (!self->state.busy) self->send(self, prepare_atom::value);
+      },
+      [=](prepare_atom) {
+        auto& queue = self->state.queue;
+        while (!self->state.busy && !queue.empty()) {
+          const JobId job = queue.front();
+          queue.pop_front();
+          bool finished = true;
+          std::optional<Chunk> chunk = read_chunk(self->state, context, job, &finished);
+          if (!finished) queue.push_back(job);
+          if (chunk) start_chunk(self, context, std::move(*chunk));
+        }
+      },
+  };
+}
+
+}  // namespace batchmill

@@ -1,0 +1,172 @@
+#include "actors/supervisor.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <set>
+
+#include "actors/control.h"
+#include "actors/dispatcher.h"
+#include "actors/intake.h"
+#include "actors/preparer.h"
+#include "actors/writer.h"
+
+namespace batchmill {
+namespace {
+
+constexpr std::chrono::seconds kTick{1};
+constexpr std::size_t kMaxRestarts = 8;  // within …
+constexpr std::int64_t kRestartWindowS = 60;  // … these many seconds
+constexpr std::size_t kDrainEntries = 10'000;  // plan entries of ended jobs removed a tick
+
+using Self = caf::stateful_actor<SupervisorState>*;
+using Context = std::shared_ptr<ActorContext>;
+
+void start_intake(Self self, const Context& context) {
+  context->directory.set(self->spawn<caf::monitored>(intake, context));
+}
+
+void start_control(Self self, const Context& context) {
+  context->directory.set(self->spawn<caf::monitored>(control, context));
+}
+
+void start_preparer(Self self, const Context& context, const SupervisorSetup& setup) {
+  context->directory.set(self->spawn<caf::monitored>(preparer, context, setup.line_preparer));
+}
+
+// Dispatcher, writer and devices share what is in flight, so they live and die together; what was
+// in flight is still in the plan.
+void start_device_group(Self self, const Context& context, const SupervisorSetup& setup) {
+  context->live->forget_running();
+  context->directory.set(self->spawn<caf::monitored>(writer, context));
+  context->directory.set(
+      self->spawn<caf::monitored>(dispatcher, context, setup.device_fingerprints));
+  context->directory.set_devices({});
+  std::vector<DeviceWorkerActor> devices;
+  for (const DeviceSetup& device : setup.devices) {
+    devices.push_back(self->spawn<caf::monitored>(device_worker, context, device));
+  }
+  context->directory.set_devices(std::move(devices));
+  // A device may have asked before it could be found.
+  send_to<DispatcherActor>(context->directory, plan_atom::value);
+}
+
+template <class Handle>
+void kill(Self self, const Handle& handle) {
+  if (!handle) return;
+  self->demonitor(handle);
+  caf::anon_send_exit(handle, caf::exit_reason::kill);
+}
+
+void kill_device_group(Self self, const Context& context) {
+  kill(self, context->directory.get<DispatcherActor>());
+  kill(self, context->directory.get<WriterActor>());
+  for (const DeviceWorkerActor& device : context->directory.devices()) kill(self, device);
+}
+
+template <class Handle>
+bool is_from(const caf::down_msg& message, const Handle& handle) {
+  return handle && handle.address() == message.source;
+}
+
+// True while starting anew may still help.
+bool count_restart(Self self, const Context& context) {
+  auto& restarts = self->state.restarts_s;
+  const std::int64_t now_s = context->clock->steady_s();
+  restarts.push_back(now_s);
+  while (restarts.front() < now_s - kRestartWindowS) restarts.pop_front();
+  return restarts.size() <= kMaxRestarts;
+}
+
+void on_down(Self self, const Context& context, const SupervisorSetup& setup,
+             const caf::down_msg& message) {
+  if (self->state.stopping) return;
+  const Directory& directory = context->directory;
+  const std::string reason = self->system().render(message.reason);
+  std::function<void()> start;
+  std::string who;
+  if (is_from(message, directory.get<IntakeActor>())) {
+    who = "intake";
+    start = [&] { start_intake(self, context); };
+  } else if (is_from(message, directory.get<ControlActor>())) {
+    who = "control";
+    start = [&] { start_control(self, context); };
+  } else if (is_from(message, directory.get<PreparerActor>())) {
+    who = "preparer";
+    start = [&] { start_preparer(self, context, setup); };
+  } else {
+    const std::vector<DeviceWorkerActor> devices = directory.devices();
+    const bool group = is_from(message, directory.get<DispatcherActor>()) ||
+                       is_from(message, directory.get<WriterActor>()) ||
+                       std::any_of(devices.begin(), devices.end(),
+                                   [&](const auto& device) { return is_from(message, device); });
+    if (!group) return;  // one that was replaced already
+    who = "the dispatcher, the writer or a device worker";
+    start = [&] {
+      kill_device_group(self, context);
+      start_device_group(self, context, setup);
+    };
+  }
+  if (!count_restart(self, context)) {
+    setup.on_fatal(fmt::format("{} died {} times within {} s, last: {}", who,
+                               self->state.restarts_s.size(), kRestartWindowS, reason));
+    return;
+  }
+  spdlog::error("{} died ({}): starting anew", who, reason);
+  start();
+}
+
+void on_tick(const Context& context) {
+  JobStore& store = *context->store;
+  const std::int64_t now_s = context->clock->now_s();
+  for (const JobId& id : store.unfinished_jobs()) {
+    const std::optional<Job> job = store.job(id);
+    if (!job || job->request.deadline_s == 0) continue;
+    if (now_s < job->state.created_at_s + job->request.deadline_s) continue;
+    if (!store.end_job(id, "batch_expired", now_s)) continue;
+    spdlog::info("{} has passed its deadline", id.to_string());
+    send_to<DispatcherActor>(context->directory, changed_atom::value, id);
+    for (const DeviceWorkerActor& device : context->directory.devices()) {
+      caf::anon_send(device, changed_atom::value, id);
+    }
+  }
+  store.drain_plan(kDrainEntries);
+  store.end_finished_jobs(now_s);
+  send_to<IntakeActor>(context->directory, tick_atom::value);
+}
+
+}  // namespace
+
+caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
+                         std::shared_ptr<ActorContext> context, SupervisorSetup setup) {
+  self->set_down_handler(
+      [=](const caf::down_msg& message) { on_down(self, context, setup, message); });
+  start_device_group(self, context, setup);
+  start_preparer(self, context, setup);
+  start_control(self, context);
+  start_intake(self, context);
+  self->delayed_send(self, kTick, tick_atom::value);
+  return {
+      [=](tick_atom) {
+        if (self->state.stopping) return;
+        self->delayed_send(self, kTick, tick_atom::value);
+        try {
+          on_tick(context);
+        } catch (const StorageError& error) {
+          spdlog::error("the store refuses work: {}", error.what());
+        }
+      },
+      [=](flush_atom, bool) {
+        self->state.stopping = true;
+        kill_device_group(self, context);
+        kill(self, context->directory.get<PreparerActor>());
+        kill(self, context->directory.get<ControlActor>());
+        kill(self, context->directory.get<IntakeActor>());
+        self->quit();
+        return true;
+      },
+  };
+}
+
+}  // namespace batchmill

@@ -1,0 +1,36 @@
+// Starts the actors, starts them anew when they die, and does what is due every second: deadlines,
+// idle uploads, the plan entries of ended jobs.
+#pragma once
+
+#include <caf/all.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/context.h"
+#include "actors/device_worker.h"
+
+namespace batchmill {
+
+// What the supervisor starts actors with.
+struct SupervisorSetup {
+  std::shared_ptr<const LinePreparer> line_preparer;
+  std::vector<DeviceSetup> devices;
+  std::vector<std::string> device_fingerprints;  // [devices]
+  // Called when actors die faster than starting them anew can help; on the supervisor's thread.
+  std::function<void(std::string)> on_fatal;
+};
+
+struct SupervisorState {
+  static inline const char* name = "supervisor";
+  std::deque<std::int64_t> restarts_s;  // steady-clock seconds of the latest ones
+  bool stopping = false;
+};
+
+// Messages: tick_atom (INTERNAL, every second); (flush_atom, bool): kills all actors, answers true.
+caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
+                         std::shared_ptr<ActorContext> context, SupervisorSetup setup);
+
+}  // namespace batchmill

@@ -1,0 +1,160 @@
+#include "actors/work_picker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace batchmill {
+
+WorkPicker::WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints)
+    : store_(store),
+      device_fingerprints_(std::move(device_fingerprints)),
+      num_in_flight_(device_fingerprints_.size(), 0),
+      running_alone_(device_fingerprints_.size(), false) {}
+
+void WorkPicker::refresh_levels() {
+  // A level that has run dry keeps its cursor: its place in the sweep and its share are still true
+  // when entries come again. Their number is bounded by priorities × lanes × models.
+  double least = 0.0;
+  bool any = false;
+  for (const auto& [key, level] : levels_) {
+    if (level.exhausted) continue;
+    least = any ? std::min(least, level.virtual_tokens) : level.virtual_tokens;
+    any = true;
+  }
+  for (PlanLevel& found : store_->plan_levels()) {
+    const auto it = levels_.find(found.first);
+    if (it == levels_.end()) {
+      levels_.emplace(found.first, Level{PlanCursor(store_, found), least});
+    } else if (it->second.exhausted) {
+      // Time spent without work earns no credit.
+      it->second.virtual_tokens = std::max(it->second.virtual_tokens, least);
+      it->second.exhausted = false;
+    }
+  }
+  levels_stale_ = false;
+}
+
+double WorkPicker::weight(const PlanLevel& level) const {
+  if (!level.short_lane) return std::pow(kWeightPerLevel, level.priority);
+  double others = 0.0;
+  for (const auto& [key, other] : levels_) {
+    if (!other.exhausted && !other.cursor.level().short_lane)
+      others += weight(other.cursor.level());
+  }
+  // Alone, the lane's weight means nothing.
+  return others > 0.0 ? others * kShortLaneShare / (1.0 - kShortLaneShare) : 1.0;
+}
+
+WorkPicker::Level* WorkPicker::next_level(std::uint32_t device) {
+  Level* best = nullptr;
+  for (auto& [key, level] : levels_) {
+    if (level.exhausted || level.cursor.level().fingerprint != device_fingerprints_[device]) {
+      continue;
+    }
+    if (best == nullptr || level.virtual_tokens < best->virtual_tokens) best = &level;
+  }
+  return best;
+}
+
+bool WorkPicker::job_may_run(const JobId& job) {
+  if (const auto it = job_may_run_.find(job); it != job_may_run_.end()) return it->second;
+  const std::optional<Job> found = store_->job(job);
+  const bool may_run = found && !found->ended() && !found->state.paused;
+  job_may_run_.emplace(job, may_run);
+  return may_run;
+}
+
+bool WorkPicker::admissible(const PlanItem& item) {
+  return !in_flight_.contains(item.line) && job_may_run(item.line.job);
+}
+
+std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
+  const std::uint32_t device = request.device;
+  std::vector<WorkItem> picked;
+  if (running_alone_[device]) return picked;
+  if (levels_stale_) refresh_levels();
+
+  std::deque<WorkItem>& alone = alone_[device];
+  std::uint64_t tokens = 0;
+  while (alone.empty() && picked.size() < request.max_lines && tokens < request.max_tokens) {
+    Level* level = next_level(device);
+    if (level == nullptr) break;
+    const std::optional<PlanItem> item =
+        level->cursor.next([&](const PlanItem& candidate) { return admissible(candidate); });
+    if (!item) {
+      level->exhausted = true;
+      continue;
+    }
+    std::optional<PlanEntry> entry = store_->plan_entry(item->key);
+    if (!entry) continue;  // it got its result since the cursor read it
+    tokens += item->num_prompt_tokens;
+    level->virtual_tokens +=
+        (item->num_prompt_tokens + static_cast<double>(item->num_choices) * item->max_tokens) /
+        weight(level->cursor.level());
+
+    WorkItem work;
+    work.key = item->line;
+    work.plan_key = item->key;
+    work.model = std::move(entry->model);
+    work.prompts = std::move(entry->prompts);
+    work.request = std::move(entry->request);
+    work.attempt = store_->attempts(std::span(&work.key, 1)).front() + 1;
+    in_flight_.emplace(work.key, device);
+    if (work.attempt > kMaxAttempts) {
+      poisoned_.push_back(std::move(work));
+      ++num_in_flight_[device];
+    } else if (work.attempt == kAttemptAlone) {
+      alone.push_back(std::move(work));
+    } else {
+      picked.push_back(std::move(work));
+    }
+  }
+  if (picked.empty() && !alone.empty() && num_in_flight_[device] == 0) {
+    picked.push_back(std::move(alone.front()));
+    alone.pop_front();
+    running_alone_[device] = true;
+  }
+
+  std::vector<LineKey> keys;
+  for (const WorkItem& work : picked) keys.push_back(work.key);
+  const std::vector<std::uint32_t> attempts = store_->begin_attempts(keys);
+  for (std::size_t i = 0; i < picked.size(); ++i) picked[i].attempt = attempts[i];
+  num_in_flight_[device] += picked.size();
+  return picked;
+}
+
+std::vector<WorkItem> WorkPicker::take_poisoned() { return std::exchange(poisoned_, {}); }
+
+void WorkPicker::plan_changed() { levels_stale_ = true; }
+
+void WorkPicker::land(const std::vector<LineKey>& lines) {
+  for (const LineKey& line : lines) {
+    const auto it = in_flight_.find(line);
+    if (it == in_flight_.end()) continue;
+    --num_in_flight_[it->second];
+    if (num_in_flight_[it->second] == 0) running_alone_[it->second] = false;
+    in_flight_.erase(it);
+  }
+}
+
+void WorkPicker::done(const std::vector<LineKey>& lines) { land(lines); }
+
+void WorkPicker::returned(const std::vector<LineKey>& lines) {
+  land(lines);
+  levels_stale_ = true;
+}
+
+void WorkPicker::job_changed(const JobId& job) {
+  job_may_run_.erase(job);
+  for (auto& [device, waiting] : alone_) {
+    std::erase_if(waiting, [&](const WorkItem& work) {
+      if (work.key.job != job || job_may_run(job)) return false;
+      in_flight_.erase(work.key);
+      return true;
+    });
+  }
+  levels_stale_ = true;
+}
+
+}  // namespace batchmill

@@ -1,0 +1,74 @@
+// Decides which pending line a device gets next: cursors over the plan, fair shares between
+// priority levels, what is in flight, and lines that must run alone. Reads the store, sends
+// nothing. Owned by the dispatcher actor; its memory depends on what is in flight, never on the
+// plan's size.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "actors/plan_cursor.h"
+#include "storage/job_store.h"
+
+namespace batchmill {
+
+class WorkPicker {
+ public:
+  // A line that was in flight when the process died this many times runs alone …
+  static constexpr std::uint32_t kAttemptAlone = 3;
+  // … and if that ends the process too, it has failed.
+  static constexpr std::uint32_t kMaxAttempts = 3;
+  // Weight of one priority level against the level below it.
+  static constexpr double kWeightPerLevel = 2.0;
+  // Share of a device that the short lane may take while long jobs wait.
+  static constexpr double kShortLaneShare = 0.25;
+
+  // `device_fingerprints`: [devices] the model that each device runs.
+  WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints);
+
+  // Lines for the device: at most request.max_lines, and no further one once request.max_tokens
+  // prompt tokens are reached. Their attempts are counted. Empty when nothing may run now.
+  std::vector<WorkItem> pick(const WorkRequest& request);
+
+  // Lines that pick() found to have used up their attempts, to be failed; taken once.
+  std::vector<WorkItem> take_poisoned();
+
+  void plan_changed();  // new entries
+  void done(const std::vector<LineKey>& lines);  // have results
+  void returned(const std::vector<LineKey>& lines);  // came back without
+  void job_changed(const JobId& job);  // paused, resumed, ended
+
+  std::size_t num_in_flight() const { return in_flight_.size(); }
+
+ private:
+  struct Level {
+    PlanCursor cursor;
+    double virtual_tokens = 0.0;  // tokens handed out ÷ weight
+    bool exhausted = false;  // a whole sweep found nothing; cleared by any change
+  };
+
+  void refresh_levels();
+  Level* next_level(std::uint32_t device);
+  double weight(const PlanLevel& level) const;
+  bool admissible(const PlanItem& item);
+  bool job_may_run(const JobId& job);
+  void land(const std::vector<LineKey>& lines);
+
+  JobStore* store_;
+  std::vector<std::string> device_fingerprints_;
+  std::map<PlanKey, Level> levels_;  // by first possible key
+  bool levels_stale_ = true;
+  std::map<LineKey, std::uint32_t> in_flight_;  // line → device
+  std::vector<std::size_t> num_in_flight_;  // [devices]
+  std::vector<bool> running_alone_;  // [devices]
+  std::map<std::uint32_t, std::deque<WorkItem>> alone_;  // device → lines waiting to run alone
+  std::map<JobId, bool> job_may_run_;  // cache, cleared by job_changed
+  std::vector<WorkItem> poisoned_;
+};
+
+}  // namespace batchmill
