@@ -42,6 +42,9 @@ struct DaemonOptions {
   std::int32_t max_choices = 128;
   std::int32_t preparer_threads = 2;
   std::int32_t scheduler_threads = 0;  // CAF's; 0: what the machine has, at least 4
+  // The actors die faster than starting them anew can help: the process should end. Called at most
+  // a few times, from an actor's thread.
+  std::function<void(std::string reason)> on_fatal = [](const std::string&) {};
 };
 
 class Daemon {

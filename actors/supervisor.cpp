@@ -55,7 +55,7 @@ void start_device_group(Self self, const Context& context, const SupervisorSetup
 template <class Handle>
 void kill(Self self, const Handle& handle) {
   if (!handle) return;
-  self->demonitor(handle);
+  self->demonitor(handle.address());
   caf::anon_send_exit(handle, caf::exit_reason::kill);
 }
 

@@ -1,0 +1,291 @@
+#include "actors/intake.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace batchmill {
+namespace {
+
+using Context = std::shared_ptr<ActorContext>;
+using Self = IntakeActor::stateful_pointer<IntakeState>;
+
+constexpr std::int64_t kMaxDeadlineS = 10LL * 366 * 24 * 3600;
+constexpr std::size_t kMaxTextBytes = 4096;  // of a name, key or metadata value
+constexpr std::size_t kMaxMetadata = 64;
+
+// The client asked for something that cannot be.
+class Refusal : public std::runtime_error {
+ public:
+  Refusal(std::string code, const std::string& message)
+      : std::runtime_error(message), code_(std::move(code)) {}
+  const std::string& code() const { return code_; }
+
+ private:
+  std::string code_;
+};
+
+std::string text_field(const Json& header, const char* name) {
+  const auto field = header.find(name);
+  if (field == header.end() || field->is_null()) return "";
+  if (!field->is_string() || field->get_ref<const std::string&>().size() > kMaxTextBytes) {
+    throw Refusal("invalid_request",
+                  fmt::format("{} must be a string of at most {} bytes", name, kMaxTextBytes));
+  }
+  return field->get<std::string>();
+}
+
+std::int64_t integer_field(const Json& header, const char* name, std::int64_t least,
+                           std::int64_t most) {
+  const auto field = header.find(name);
+  if (field == header.end() || field->is_null()) return 0;
+  const bool fits = field->is_number_integer() &&
+                    !(field->is_number_unsigned() &&
+                      field->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) &&
+                    field->get<std::int64_t>() >= least && field->get<std::int64_t>() <= most;
+  if (!fits) {
+    throw Refusal("invalid_request",
+                  fmt::format("{} must be a whole number from {} to {}", name, least, most));
+  }
+  return field->get<std::int64_t>();
+}
+
+bool bool_field(const Json& header, const char* name) {
+  const auto field = header.find(name);
+  if (field == header.end() || field->is_null()) return false;
+  if (!field->is_boolean()) {
+    throw Refusal("invalid_request", fmt::format("{} must be true or false", name));
+  }
+  return field->get<bool>();
+}
+
+JobRequest job_request(const Json& header) {
+  JobRequest request;
+  request.name = text_field(header, "name");
+  request.priority = static_cast<std::int32_t>(integer_field(header, "priority", -10, 10));
+  request.strict = bool_field(header, "strict");
+  request.deadline_s = integer_field(header, "deadline_s", 0, kMaxDeadlineS);
+  request.idempotency_key = text_field(header, "key");
+  request.content_hash = text_field(header, "content_hash");
+  request.model_fingerprint = text_field(header, "model_fingerprint");
+  if (const auto metadata = header.find("metadata");
+      metadata != header.end() && !metadata->is_null()) {
+    if (!metadata->is_object() || metadata->size() > kMaxMetadata) {
+      throw Refusal("invalid_request",
+                    fmt::format("metadata must be an object of at most {} strings", kMaxMetadata));
+    }
+    for (const auto& [name, value] : metadata->items()) {
+      request.metadata[name] = text_field(*metadata, name.c_str());
+    }
+  }
+  return request;
+}
+
+void reply_error(const ActorContext& context, const PeerId& peer, const Json& header,
+                 const std::string& code, const std::string& message) {
+  Json answer = error_header(header, code, message);
+  if (header.contains("job")) answer["job"] = header["job"];
+  context.reply(peer, {std::move(answer), "", false});
+}
+
+void on_open(IntakeState& state, const ActorContext& context, const PeerId& peer,
+             const Json& header) {
+  const JobStore::Opened opened =
+      context.store->open_job(job_request(header), context.clock->now_us() / 1000);
+  const Job& job = opened.job;
+  if (opened.conflict) {
+    throw Refusal("idempotency_conflict",
+                  fmt::format("the key was used before for {} with other content or another model",
+                              job.id.to_string()));
+  }
+  if (job.state.upload != UploadState::kOpen) {
+    Json answer = sealed_header(job.id.to_string(), job.state.request_lines);
+    answer["op"] = "opened";
+    answer["sealed"] = true;
+    answer["offset"] = job.state.upload_offset_bytes;
+    if (header.contains("id")) answer["id"] = header["id"];
+    context.reply(peer, {std::move(answer), "", false});
+    return;
+  }
+  if (job.ended()) {
+    throw Refusal("job_ended",
+                  fmt::format("{} was ended while its upload was open", job.id.to_string()));
+  }
+  Upload& upload = state.uploads[job.id];
+  if (upload.session == nullptr) {
+    upload.session = std::make_unique<UploadSession>(
+        job.id.to_string(),
+        UploadLimits{context.options.queue.max_line_bytes, context.options.queue.credit_bytes},
+        job.state.total_lines, job.state.upload_offset_bytes);
+    upload.offset_bytes = job.state.upload_offset_bytes;
+  }
+  upload.peer = peer;
+  upload.active_s = context.clock->steady_s();
+  upload.end_request = nullptr;
+  context.reply(peer, {upload.session->opened(header), "", false});
+}
+
+// The upload that a frame belongs to. After a restart there is none until the client opens it
+// again.
+Upload& upload_of(IntakeState& state, const Json& header, JobId* id) {
+  const std::optional<JobId> parsed = JobId::parse(text_field(header, "job"));
+  const auto it = parsed ? state.uploads.find(*parsed) : state.uploads.end();
+  if (it == state.uploads.end()) {
+    throw Refusal("unknown_upload", "this upload is not open here: open it again to go on");
+  }
+  *id = it->first;
+  return it->second;
+}
+
+void take_step(Upload& upload, UploadSession::Step step, const ActorContext& context) {
+  for (InputLine& line : step.lines) {
+    upload.offset_bytes = line.end_offset_bytes;
+    upload.lines.push_back({line.line, std::move(line.bytes), line.too_long});
+  }
+  if (step.reply) context.reply(upload.peer, {std::move(*step.reply), "", false});
+}
+
+// The upload is whole and durable: seal the job and say so.
+void seal(const JobId& id, Upload& upload, const ActorContext& context) {
+  JobStore& store = *context.store;
+  const bool kept = store.seal(id, upload.session->content_hash(), context.clock->now_s());
+  if (!kept) {
+    reply_error(context, upload.peer, upload.end_request, "empty_file",
+                "the file is empty: it holds no line");
+    return;
+  }
+  const std::optional<Job> job = store.job(id);
+  Json answer = sealed_header(id.to_string(), job ? job->state.request_lines : 0);
+  if (upload.end_request.contains("id")) answer["id"] = upload.end_request["id"];
+  context.reply(upload.peer, {std::move(answer), "", false});
+  send_to<PreparerActor>(context.directory, lines_atom::value, id);
+}
+
+// Makes durable what has gathered. True when the upload has ended.
+bool flush_upload(const JobId& id, Upload& upload, const ActorContext& context) {
+  if (!upload.lines.empty()) {
+    context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
+    upload.lines.clear();
+    send_to<PreparerActor>(context.directory, lines_atom::value, id);
+    context.reply(upload.peer, {upload.session->durable(upload.offset_bytes), "", false});
+  }
+  if (upload.end_request.is_null()) return false;
+  seal(id, upload, context);
+  return true;
+}
+
+void flush(IntakeState& state, const ActorContext& context) {
+  for (auto it = state.uploads.begin(); it != state.uploads.end();) {
+    Upload& upload = it->second;
+    bool over = false;
+    try {
+      const std::optional<Job> job = context.store->job(it->first);
+      if (!job || job->ended()) {
+        reply_error(context, upload.peer, {{"job", it->first.to_string()}}, "job_ended",
+                    "the job has ended: nothing more of it is taken");
+        over = true;
+      } else {
+        over = flush_upload(it->first, upload, context);
+      }
+    } catch (const StorageError& error) {
+      if (error.kind() != StorageError::Kind::kFull) throw;
+      spdlog::error("an upload is refused: {}", error.what());
+      reply_error(context, upload.peer, {{"job", it->first.to_string()}}, "storage_full",
+                  error.what());
+      over = true;
+    }
+    it = over ? state.uploads.erase(it) : std::next(it);
+  }
+}
+
+void on_abort(IntakeState& state, const ActorContext& context, const PeerId& peer,
+              const Json& header) {
+  JobId id;
+  Upload& upload = upload_of(state, header, &id);
+  std::string code = text_field(header, "code");
+  if (code.empty()) code = "truncated_input";
+  if (!upload.lines.empty()) {
+    context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
+  }
+  context.store->truncate(id, code, text_field(header, "message"), context.clock->now_s());
+  state.uploads.erase(id);
+  send_to<PreparerActor>(context.directory, lines_atom::value, id);
+  Json answer = {{"op", "aborted"}, {"job", id.to_string()}};
+  if (header.contains("id")) answer["id"] = header["id"];
+  context.reply(peer, {std::move(answer), "", false});
+}
+
+void on_frame(Self self, const Context& context, const PeerMessage& frame) {
+  IntakeState& state = self->state;
+  const Json& header = frame.message.header;
+  const std::string op = header.value("op", "");
+  if (op == "open") return on_open(state, *context, frame.peer, header);
+  if (op == "abort") return on_abort(state, *context, frame.peer, header);
+  JobId id;
+  Upload& upload = upload_of(state, header, &id);
+  upload.peer = frame.peer;
+  upload.active_s = context->clock->steady_s();
+  if (op == "data") {
+    take_step(upload, upload.session->data(header, frame.message.payload), *context);
+  } else {
+    UploadSession::Step step = upload.session->end(header);
+    if (step.ended) upload.end_request = header;
+    take_step(upload, std::move(step), *context);
+  }
+  // The group grows while the log is being synced: what arrives meanwhile is in the next one.
+  if ((!upload.lines.empty() || !upload.end_request.is_null()) && !state.flush_scheduled) {
+    state.flush_scheduled = true;
+    self->send(self, flush_atom::value);
+  }
+}
+
+// Uploads whose client has been silent for too long end; what was acked runs.
+void close_idle(IntakeState& state, const ActorContext& context) {
+  const std::int64_t now_s = context.clock->steady_s();
+  const std::int64_t timeout_s = context.options.queue.upload_timeout_s;
+  for (const JobId& id : context.store->unfinished_jobs()) {
+    const std::optional<Job> job = context.store->job(id);
+    if (!job || job->state.upload != UploadState::kOpen) continue;
+    const auto it = state.uploads.find(id);
+    const std::int64_t active_s = it == state.uploads.end() ? state.started_s : it->second.active_s;
+    if (now_s - active_s < timeout_s) continue;
+    spdlog::warn("the upload of {} was idle for {} s and is closed", id.to_string(), timeout_s);
+    context.store->truncate(
+        id, "truncated_input",
+        fmt::format("the upload was idle for {} s (queue.upload_timeout_s)", timeout_s),
+        context.clock->now_s());
+    if (it != state.uploads.end()) state.uploads.erase(it);
+    send_to<PreparerActor>(context.directory, lines_atom::value, id);
+  }
+}
+
+}  // namespace
+
+IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> self,
+                                  std::shared_ptr<ActorContext> context) {
+  self->state.started_s = context->clock->steady_s();
+  return {
+      [=](frame_atom, const PeerMessage& frame) {
+        const Json& header = frame.message.header;
+        try {
+          on_frame(self, context, frame);
+        } catch (const Refusal& refusal) {
+          reply_error(*context, frame.peer, header, refusal.code(), refusal.what());
+        } catch (const StorageError& error) {
+          reply_error(*context, frame.peer, header, "storage_error", error.what());
+          if (error.kind() != StorageError::Kind::kFull) throw;
+        }
+      },
+      [=](tick_atom) { close_idle(self->state, *context); },
+      [=](flush_atom) {
+        self->state.flush_scheduled = false;
+        flush(self->state, *context);
+      },
+  };
+}
+
+}  // namespace batchmill

@@ -1,0 +1,34 @@
+// Takes uploads: feeds each client's bytes to its session, makes the lines durable in groups, and
+// acks what is durable.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "actors/context.h"
+#include "queue/upload_session.h"
+
+namespace batchmill {
+
+// One job's open upload.
+struct Upload {
+  PeerId peer;  // who gets the answers: the client that opened it last
+  std::unique_ptr<UploadSession> session;
+  std::vector<StoredLine> lines;  // not durable yet
+  std::uint64_t offset_bytes = 0;  // of the content behind the last of them
+  Json end_request;  // the header that asked for the end; null before
+  std::int64_t active_s = 0;  // steady clock, of the latest frame
+};
+
+struct IntakeState {
+  static inline const char* name = "intake";
+  std::map<JobId, Upload> uploads;
+  bool flush_scheduled = false;
+  std::int64_t started_s = 0;  // steady clock; uploads without a client since then count from here
+};
+
+IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> self,
+                                  std::shared_ptr<ActorContext> context);
+
+}  // namespace batchmill
