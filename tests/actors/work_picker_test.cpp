@@ -1,0 +1,206 @@
+#include "actors/work_picker.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/actors/test_daemon.h"
+
+namespace batchmill::testing {
+namespace {
+
+constexpr const char* kFingerprint = "00000000000000aa";
+
+// A store with jobs whose plan entries the test writes itself.
+class WorkPickerTest : public ::testing::Test {
+ protected:
+  WorkPickerTest()
+      : store_(JobStore::open(directory_.path() + "/store", {}, JobStore::Mode::kReadWrite)),
+        picker_(store_.get(), {kFingerprint}) {}
+
+  JobId add_job(std::int32_t priority, int lines,
+                const std::function<std::vector<TokenId>(int)>& prompt, bool short_lane = false) {
+    JobRequest request;
+    request.priority = priority;
+    const JobId id = store_->open_job(request, 1'700'000'000'000).job.id;
+    std::vector<StoredLine> stored;
+    for (int i = 1; i <= lines; ++i) stored.push_back({static_cast<std::uint64_t>(i), "{}", false});
+    store_->append_lines(id, stored, static_cast<std::uint64_t>(lines) * 3, 0);
+    store_->seal(id, "", 1'700'000'000);
+    plan(id, priority, 1, lines, prompt, short_lane);
+    return id;
+  }
+
+  void plan(const JobId& id, std::int32_t priority, int first, int last,
+            const std::function<std::vector<TokenId>(int)>& prompt, bool short_lane) {
+    JobStore::Prepared prepared;
+    prepared.first_line = static_cast<std::uint64_t>(first);
+    prepared.last_line = static_cast<std::uint64_t>(last);
+    for (int i = first; i <= last; ++i) {
+      PlanEntry entry;
+      entry.key = {id, static_cast<std::uint64_t>(i)};
+      entry.model = "m";
+      entry.fingerprint = kFingerprint;
+      entry.priority = priority;
+      entry.short_lane = short_lane;
+      entry.prompts = {prompt(i)};
+      entry.num_choices = 1;
+      entry.max_tokens = 10;
+      prepared.entries.push_back(std::move(entry));
+    }
+    store_->commit_prepared(id, std::move(prepared), 1'700'000'000);
+    picker_.plan_changed();
+  }
+
+  std::vector<WorkItem> pick(std::uint32_t lines) { return picker_.pick({0, lines, UINT64_MAX}); }
+  static std::vector<LineKey> keys(const std::vector<WorkItem>& items) {
+    std::vector<LineKey> keys;
+    for (const WorkItem& item : items) keys.push_back(item.key);
+    return keys;
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<JobStore> store_;
+  WorkPicker picker_;
+};
+
+std::vector<TokenId> family_prompt(int i) {
+  std::vector<TokenId> ids(80, 100 + i % 3);  // three families, interleaved in the file
+  ids.push_back(i);
+  return ids;
+}
+
+TEST_F(WorkPickerTest, HandsOutFamiliesTogetherAndEachLineOnce) {
+  add_job(0, 30, family_prompt);
+  std::vector<TokenId> families;
+  std::set<std::uint64_t> lines;
+  while (true) {
+    const std::vector<WorkItem> items = pick(7);
+    if (items.empty()) break;
+    for (const WorkItem& item : items) {
+      EXPECT_TRUE(lines.insert(item.key.line).second);
+      EXPECT_EQ(item.attempt, 1u);
+      families.push_back(item.prompts.front().front());
+    }
+  }
+  EXPECT_EQ(lines.size(), 30u);
+  EXPECT_TRUE(std::is_sorted(families.begin(), families.end()));
+}
+
+TEST_F(WorkPickerTest, StopsAtTheTokensAskedFor) {
+  add_job(0, 10, family_prompt);
+  EXPECT_EQ(picker_.pick({0, 100, 200}).size(), 3u);  // 81 + 81 + 81 ≥ 200
+}
+
+TEST_F(WorkPickerTest, SharesTheDeviceByPriority) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{7, i}; };
+  const JobId low = add_job(0, 400, prompt);
+  const JobId high = add_job(2, 400, prompt);
+  std::map<JobId, int> lines;
+  for (const WorkItem& item : pick(250)) ++lines[item.key.job];
+  EXPECT_NEAR(lines[high], 200, 2);  // 2^2 : 1
+  EXPECT_NEAR(lines[low], 50, 2);
+}
+
+TEST_F(WorkPickerTest, GivesTheShortLaneAQuarterWhileOthersWait) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{7, i}; };
+  const JobId long_job = add_job(0, 1000, prompt);
+  pick(500);  // the long job has been running for a while
+  const JobId short_job = add_job(0, 100, prompt, /*short_lane=*/true);
+  std::map<JobId, int> lines;
+  for (const WorkItem& item : pick(200)) ++lines[item.key.job];
+  EXPECT_NEAR(lines[short_job], 50, 2);
+  EXPECT_NEAR(lines[long_job], 150, 2);
+}
+
+TEST_F(WorkPickerTest, LeavesLinesThatArriveDuringASweepToTheNextOne) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{i}; };
+  add_job(0, 10, prompt);
+  const std::vector<WorkItem> first = pick(2);  // the sweep has started
+  add_job(0, 5, [](int i) { return std::vector<TokenId>{3, i}; });  // between lines 3 and 4
+  std::vector<JobId> order;
+  for (const WorkItem& item : pick(100)) order.push_back(item.key.job);
+  ASSERT_EQ(order.size(), 13u);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], first[0].key.job);
+}
+
+TEST_F(WorkPickerTest, LetsLinesJoinWhosePrefixIsInTheCache) {
+  add_job(0, 6, [](int i) { return std::vector<TokenId>(70, i < 4 ? 1 : 2); });
+  pick(2);
+  const JobId late = add_job(0, 1, [](int) {
+    std::vector<TokenId> ids(70, 1);
+    ids.push_back(9);
+    return ids;
+  });
+  std::vector<JobId> order;
+  for (const WorkItem& item : pick(100)) order.push_back(item.key.job);
+  const auto at = std::find(order.begin(), order.end(), late) - order.begin();
+  EXPECT_EQ(at, 1);  // behind line 3, before the other family
+}
+
+TEST_F(WorkPickerTest, SkipsPausedAndEndedJobs) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{i}; };
+  const JobId paused = add_job(0, 5, prompt);
+  const JobId ended = add_job(0, 5, prompt);
+  store_->set_paused(paused, true);
+  picker_.job_changed(paused);
+  store_->end_job(ended, "batch_cancelled", 1'700'000'001);
+  picker_.job_changed(ended);
+  EXPECT_TRUE(pick(100).empty());
+  store_->set_paused(paused, false);
+  picker_.job_changed(paused);
+  EXPECT_EQ(pick(100).size(), 5u);
+}
+
+TEST_F(WorkPickerTest, HandsOutAgainWhatCameBack) {
+  add_job(0, 4, family_prompt);
+  const std::vector<WorkItem> items = pick(100);
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_TRUE(pick(100).empty());
+  picker_.returned(keys(items));
+  EXPECT_EQ(pick(100).size(), 4u);
+}
+
+TEST_F(WorkPickerTest, RunsALineAloneAfterTwoLostAttempts) {
+  const JobId job = add_job(0, 6, [](int i) { return std::vector<TokenId>{i}; });
+  const LineKey suspect{job, 3};
+  store_->begin_attempts(std::span(&suspect, 1));
+  store_->begin_attempts(std::span(&suspect, 1));
+
+  const std::vector<WorkItem> others = pick(100);
+  EXPECT_EQ(others.size(), 2u);  // those before it; then the device must run empty
+  EXPECT_TRUE(pick(100).empty());
+  picker_.done(keys(others));
+  const std::vector<WorkItem> alone = pick(100);
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_EQ(alone[0].key, suspect);
+  EXPECT_EQ(alone[0].attempt, 3u);
+  EXPECT_TRUE(pick(100).empty());
+  picker_.done(keys(alone));
+  EXPECT_EQ(pick(100).size(), 3u);
+}
+
+TEST_F(WorkPickerTest, FailsALineThatEndedTheProcessAlone) {
+  const JobId job = add_job(0, 2, [](int i) { return std::vector<TokenId>{i}; });
+  const LineKey poison{job, 1};
+  for (int i = 0; i < 3; ++i) store_->begin_attempts(std::span(&poison, 1));
+  EXPECT_EQ(pick(100).size(), 1u);
+  const std::vector<WorkItem> poisoned = picker_.take_poisoned();
+  ASSERT_EQ(poisoned.size(), 1u);
+  EXPECT_EQ(poisoned[0].key, poison);
+}
+
+TEST_F(WorkPickerTest, KeepsNothingOfLinesThatAreDone) {
+  add_job(0, 2000, [](int i) { return std::vector<TokenId>{i % 50, i}; });
+  for (int round = 0; round < 200; ++round) {
+    const std::vector<WorkItem> items = pick(10);
+    EXPECT_LE(picker_.num_in_flight(), 10u);
+    picker_.done(keys(items));
+  }
+  EXPECT_EQ(picker_.num_in_flight(), 0u);
+}
+
+}  // namespace
+}  // namespace batchmill::testing
