@@ -246,6 +246,7 @@ void DeviceLoop::collect(RequestOutput output) {
   for (const Choice& choice : output.choices) {
     line.cut_short |= choice.finish_reason == FinishReason::kCancelled;
   }
+  if (line.error.empty()) line.error = output.error;
   line.outputs[it->second.prompt] = std::move(output);
   parts_.erase(it);
   if (--line.num_missing > 0) return;
@@ -253,7 +254,7 @@ void DeviceLoop::collect(RequestOutput output) {
   if (line.cut_short) {
     callbacks_.returned({key});
   } else {
-    complete(line, "", "");
+    complete(line, line.error.empty() ? "" : "internal_error", line.error);
   }
   lines_.erase(key);
 }

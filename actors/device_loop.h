@@ -54,6 +54,7 @@ class DeviceLoop {
     WorkItem item;
     std::vector<RequestOutput> outputs;  // [prompts], in order
     std::size_t num_missing = 0;
+    std::string error;  // of the first prompt that the engine could not answer
     std::uint64_t prefill_us = 0;
     std::uint64_t decode_us = 0;
     std::int64_t admitted_us = 0;

@@ -9,9 +9,17 @@ PlanCursor::PlanCursor(const JobStore* store, PlanLevel level)
 
 void PlanCursor::start_sweep() {
   position_ = level_.first;
+  passed_.clear();
   at_end_ = false;
   frozen_serial_ = store_->plan_serial();
   num_joiners_ = 0;
+}
+
+void PlanCursor::refresh() {
+  if (buffer_.empty()) return;
+  buffer_.clear();
+  position_ = passed_.empty() ? level_.first : passed_ + '\0';
+  at_end_ = false;
 }
 
 bool PlanCursor::in_sweep(const PlanItem& item) const {
@@ -27,6 +35,7 @@ std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem
     while (!buffer_.empty()) {
       PlanItem item = std::move(buffer_.front());
       buffer_.pop_front();
+      passed_ = item.key;
       if (!in_sweep(item) || !admissible(item)) continue;
       if (item.serial > frozen_serial_) ++num_joiners_;
       last_admitted_ = item.key;
@@ -39,13 +48,9 @@ std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem
     }
     PlanPage page = store_->read_plan({position_, level_.limit}, kRefillEntries);
     at_end_ = page.at_end;
-    if (!page.items.empty()) {
-      position_ = page.items.back().key + '\0';  // the first key behind it
-      buffer_.assign(std::make_move_iterator(page.items.begin()),
-                     std::make_move_iterator(page.items.end()));
-    } else {
-      at_end_ = true;
-    }
+    position_ = std::move(page.next);
+    buffer_.assign(std::make_move_iterator(page.items.begin()),
+                   std::make_move_iterator(page.items.end()));
   }
 }
 

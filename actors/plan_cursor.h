@@ -27,6 +27,9 @@ class PlanCursor {
   // The next entry for which `admissible` holds; absent after a whole sweep without one.
   std::optional<PlanItem> next(const std::function<bool(const PlanItem&)>& admissible);
 
+  // The plan has new entries: those ahead of the cursor may join the sweep under way.
+  void refresh();
+
   const PlanLevel& level() const { return level_; }
 
  private:
@@ -37,6 +40,7 @@ class PlanCursor {
   PlanLevel level_;
   std::deque<PlanItem> buffer_;
   PlanKey position_;  // where the next refill begins
+  PlanKey passed_;  // the last entry taken from the buffer in this sweep
   bool at_end_ = true;  // the plan holds nothing behind the buffer
   std::uint64_t frozen_serial_ = 0;
   std::uint32_t num_joiners_ = 0;

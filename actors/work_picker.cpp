@@ -126,7 +126,10 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
 
 std::vector<WorkItem> WorkPicker::take_poisoned() { return std::exchange(poisoned_, {}); }
 
-void WorkPicker::plan_changed() { levels_stale_ = true; }
+void WorkPicker::plan_changed() {
+  levels_stale_ = true;
+  for (auto& [key, level] : levels_) level.cursor.refresh();
+}
 
 void WorkPicker::land(const std::vector<LineKey>& lines) {
   for (const LineKey& line : lines) {

@@ -132,6 +132,9 @@ Store::LiveJobPtr Store::live_or_throw_unknown(const JobId& id) const {
 }
 
 std::optional<Job> Store::read_job(const JobId& id, const rocksdb::Snapshot* snapshot) const {
+  // The parts are one job only if they are read as of one moment.
+  std::optional<SnapshotGuard> own_snapshot;
+  if (snapshot == nullptr) snapshot = own_snapshot.emplace(database_).get();
   const auto read = [&](keys::JobPart part, auto&& decode) {
     const std::string key = keys::job_key(id, part);
     const auto value = database_.get(Family::kJobs, key, snapshot);

@@ -55,6 +55,23 @@ class WorkPickerTest : public ::testing::Test {
   }
 
   std::vector<WorkItem> pick(std::uint32_t lines) { return picker_.pick({0, lines, UINT64_MAX}); }
+  // The lines get results, as the writer gives them.
+  void finish(const std::vector<WorkItem>& items) {
+    std::vector<LineResult> results;
+    std::vector<PlanKey> plan_keys;
+    for (const WorkItem& item : items) {
+      LineResult result;
+      result.key = item.key;
+      result.attempt = item.attempt;
+      result.outcome = LineOutcome::kCompleted;
+      result.output = "{}";
+      results.push_back(std::move(result));
+      plan_keys.push_back(item.plan_key);
+    }
+    store_->commit_results(results, plan_keys, 1'700'000'002);
+    picker_.done(keys(items));
+  }
+
   static std::vector<LineKey> keys(const std::vector<WorkItem>& items) {
     std::vector<LineKey> keys;
     for (const WorkItem& item : items) keys.push_back(item.key);
@@ -172,13 +189,13 @@ TEST_F(WorkPickerTest, RunsALineAloneAfterTwoLostAttempts) {
   const std::vector<WorkItem> others = pick(100);
   EXPECT_EQ(others.size(), 2u);  // those before it; then the device must run empty
   EXPECT_TRUE(pick(100).empty());
-  picker_.done(keys(others));
+  finish(others);
   const std::vector<WorkItem> alone = pick(100);
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_EQ(alone[0].key, suspect);
   EXPECT_EQ(alone[0].attempt, 3u);
   EXPECT_TRUE(pick(100).empty());
-  picker_.done(keys(alone));
+  finish(alone);
   EXPECT_EQ(pick(100).size(), 3u);
 }
 
@@ -197,7 +214,7 @@ TEST_F(WorkPickerTest, KeepsNothingOfLinesThatAreDone) {
   for (int round = 0; round < 200; ++round) {
     const std::vector<WorkItem> items = pick(10);
     EXPECT_LE(picker_.num_in_flight(), 10u);
-    picker_.done(keys(items));
+    finish(items);
   }
   EXPECT_EQ(picker_.num_in_flight(), 0u);
 }
