@@ -204,11 +204,14 @@ void finish_chunk(Self self, const Context& context, Chunk& chunk) {
       commit_chunk(self->state, context, chunk);
     }
   } catch (const StorageError& error) {
-    if (error.kind() != StorageError::Kind::kFull) throw;
-    spdlog::error("preparing waits for disk space: {}", error.what());
-    self->state.busy = false;
-    self->delayed_send(self, kRetryAfter, prepare_atom::value);
-    return;
+    if (error.kind() == StorageError::Kind::kFull) {
+      spdlog::error("preparing waits for disk space: {}", error.what());
+      self->state.busy = false;
+      self->delayed_send(self, kRetryAfter, prepare_atom::value);
+      return;
+    }
+    // An upload that turned out to hold no request takes its job away.
+    if (error.kind() != StorageError::Kind::kMissing) throw;
   }
   self->state.busy = false;
   self->send(self, prepare_atom::value);

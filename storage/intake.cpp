@@ -62,6 +62,8 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
       erase(batch, Family::kMeta, "key/" + live->job.request.idempotency_key);
     }
     database_.write(batch, true);
+    // Who found the job before it went must not write a part of it again.
+    live->job.state.failed_at_s = std::max<std::int64_t>(now_s, 1);
     const std::unique_lock jobs_lock(jobs_mutex_);
     live_jobs_.erase(id);
     return false;
