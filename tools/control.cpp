@@ -1,4 +1,5 @@
 #include <iostream>
+#include <optional>
 
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -10,6 +11,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+std::optional<Json> stored_batch(JobAccess& access, const std::string& job) {
+  try {
+    return access.ask({{"what", "status"}, {"job", job}}).header.at("batch");
+  } catch (const ToolError& error) {
+    if (error.exit_code() != kExitNotFound) throw;
+    return std::nullopt;
+  }
+}
+
 int control(const Settings& settings, const std::string& what, const std::string& job) {
   JobAccess access(settings);
   const Json question = {{"op", "request"}, {"what", what}, {"job", job}};
@@ -18,9 +28,9 @@ int control(const Settings& settings, const std::string& what, const std::string
     batch = access.ask_daemon(question, 10s).header.at("batch");
   } catch (const UnreachableError&) {
     // Without a daemon nothing can be changed; a job that has ended already needs no change.
-    const Json stored = access.ask({{"what", "status"}, {"job", job}}).header.at("batch");
-    if (!has_ended(stored)) throw;
-    batch = stored;
+    const std::optional<Json> stored = stored_batch(access, job);
+    if (!stored || !has_ended(*stored)) throw;
+    batch = *stored;
   }
   if (settings.json) std::cout << batch.dump() << std::endl;
   if (settings.quiet) return kExitDone;
