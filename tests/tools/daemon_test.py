@@ -1,0 +1,165 @@
+"""batchmilld and the commands that talk to it."""
+import json
+import os
+import signal
+import socket
+import stat
+import unittest
+
+from driver import DEADLINE_S, TINY_MODEL, ProgramTest, chat_line, wait_until
+
+
+class DaemonTest(ProgramTest):
+    def status(self, job):
+        return json.loads(self.batchmill("status", job, "--json")[0])
+
+    def long_lines(self, count=400):
+        return self.write_lines("long.jsonl", [
+            chat_line(f"l{i}", f"number {i}", max_tokens=200, ignore_eos=True) for i in range(count)])
+
+    def submit(self, *args):
+        out, _ = self.batchmill("submit", *args)
+        self.assertRegex(out, r"^batch_[0-9a-hjkmnp-tv-z]{26}\n$")
+        return out.strip()
+
+    def test_a_job_from_submit_to_results(self):
+        daemon = self.start_daemon()
+        lines = self.write_lines("in.jsonl", [chat_line(f"l{i}", "x") for i in range(20)])
+        job = self.submit(lines, "--name", "first", "--wait")
+        self.assertEqual(self.status(job)["status"], "completed")
+        out, _ = self.batchmill("results", job)
+        self.assertEqual(len(out.splitlines()), 20)
+        self.batchmill("watch", job)
+        self.assertEqual(self.end(daemon), "")
+        # Without a daemon the store answers.
+        self.assertEqual(self.status(job)["request_counts"]["completed"], 20)
+        self.assertEqual(self.batchmill("results", job)[0], out)
+
+    def test_the_same_key_is_the_same_job(self):
+        self.start_daemon()
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        other = self.write_lines("other.jsonl", [chat_line("b", "x")])
+        first = self.submit(lines, "--idempotency-key", "k")
+        self.assertEqual(self.submit(lines, "--idempotency-key", "k"), first)
+        self.batchmill("submit", other, "--idempotency-key", "k", exit_code=2)
+        self.assertNotEqual(self.submit(lines), first)
+        self.assertNotEqual(self.submit(lines, "--idempotency-key", "k", "--fresh"), first)
+
+    def test_cancel_keeps_what_is_finished(self):
+        self.start_daemon()
+        job = self.submit(self.long_lines())
+        wait_until("lines are finished",
+                   lambda: self.status(job)["request_counts"]["completed"] > 0)
+        self.batchmill("cancel", job)
+        batch = wait_until("it is cancelled", lambda: self.status(job)["status"] == "cancelled" and
+                           self.status(job))
+        self.assertEqual(batch["request_counts"]["completed"] + batch["request_counts"]["failed"], 400)
+        self.batchmill("results", job, "-o", "o", "--errors", "e")
+        done = [line["custom_id"] for line in self.read_lines(self.dir / "o")]
+        failed = self.read_lines(self.dir / "e")
+        self.assertEqual({line["error"]["code"] for line in failed}, {"batch_cancelled"})
+        self.assertEqual(sorted(done + [line["custom_id"] for line in failed]),
+                         sorted(f"l{i}" for i in range(400)))
+        _, err = self.batchmill("cancel", job)
+        self.assertIn("cancelled", err)
+        self.batchmill("watch", job, exit_code=1)
+
+    def test_cancelling_a_finished_job_says_so(self):
+        self.start_daemon()
+        job = self.submit(self.write_lines("in.jsonl", [chat_line("a", "x")]), "--wait")
+        _, err = self.batchmill("cancel", job)
+        self.assertIn("ended already", err)
+
+    def test_pause_and_resume(self):
+        self.start_daemon()
+        job = self.submit(self.long_lines(100))
+        self.batchmill("pause", job)
+        self.assertTrue(self.status(job)["batchmill"]["paused"])
+        self.batchmill("resume", job)
+        self.batchmill("watch", job)
+        self.assertEqual(self.status(job)["request_counts"]["completed"], 100)
+
+    def test_killed_and_restarted_it_goes_on_while_watched(self):
+        daemon = self.start_daemon()
+        job = self.submit(self.long_lines())
+        watcher = self.start("batchmill", "watch", job)
+        wait_until("lines are finished",
+                   lambda: self.status(job)["request_counts"]["completed"] > 0)
+        daemon.send_signal(signal.SIGKILL)
+        daemon.wait(DEADLINE_S)
+        self.start_daemon()
+        _, err = watcher.communicate(timeout=DEADLINE_S)
+        self.assertEqual(watcher.returncode, 0, err)
+        self.assertEqual(len(self.batchmill("results", job)[0].splitlines()), 400)
+
+    def test_a_stop_puts_unfinished_lines_back(self):
+        daemon = self.start_daemon(env={"BATCHMILL_DAEMON_DRAIN_TIMEOUT_S": "0"})
+        job = self.submit(self.long_lines())
+        self.end(daemon)
+        self.assertEqual(self.status(job)["status"], "in_progress")
+        self.start_daemon()
+        self.batchmill("watch", job)
+
+    def test_follow_gives_every_line_once(self):
+        self.start_daemon()
+        job = self.submit(self.long_lines(100))
+        out, _ = self.batchmill("results", job, "--follow")
+        self.assertEqual(sorted(json.loads(line)["custom_id"] for line in out.splitlines()),
+                         sorted(f"l{i}" for i in range(100)))
+
+    def test_without_a_daemon(self):
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        _, err = self.batchmill("submit", lines, "--timeout", "1s", exit_code=3)
+        self.assertRegex(err, r"batchmill submit \S*in\.jsonl --idempotency-key \w+")
+        self.batchmill("pause", "batch_00000000000000000000000000", exit_code=3)
+
+    def test_everything_is_private_to_the_user(self):
+        self.start_daemon()
+        self.assertEqual(stat.S_IMODE(self.data.stat().st_mode), 0o700)
+        for name in ("control.sock", "queue.sock"):
+            self.assertEqual(stat.S_IMODE((self.data / name).stat().st_mode), 0o600, name)
+
+    def test_tells_the_service_manager(self):
+        path = self.dir / "notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(path))
+            manager.settimeout(DEADLINE_S)
+            daemon = self.start_daemon(env={"NOTIFY_SOCKET": str(path)})
+            self.assertEqual(manager.recv(100), b"READY=1")
+            self.end(daemon)
+            self.assertEqual(manager.recv(100), b"STOPPING=1")
+
+    def test_reads_prices_again(self):
+        config = self.dir / "c.toml"
+
+        def write(version):
+            config.write_text(f'[prices]\nversion = "{version}"\n[prices.default]\ninput = "1"\n',
+                              encoding="utf-8")
+        write("old")
+        daemon = self.start_daemon("--config", config)
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        first = self.submit(lines, "--wait")
+        write("new")
+        os.kill(daemon.pid, signal.SIGHUP)
+        self.assertIn("read again", daemon.stderr.readline())
+        second = self.submit(lines, "--wait")
+        for job, version in ((first, "old"), (second, "new")):
+            row = json.loads(self.batchmill("costs", job, "--json")[0])
+            self.assertEqual(row["price_version"], version)
+
+    def test_a_second_daemon_finds_the_store_locked(self):
+        daemon = self.start_daemon()
+        second = self.start("batchmilld", "--model", TINY_MODEL)
+        _, err = second.communicate(timeout=DEADLINE_S)
+        self.assertEqual(second.returncode, 5)
+        self.assertIn(str(daemon.pid), err)
+
+    def test_a_daemon_without_a_model_says_so(self):
+        process = self.start("batchmilld")
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--model", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,85 @@
+// The command-line tool.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/settings.h"
+#include "tools/submission.h"
+
+namespace batchmill {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done, 1 the job has failed lines, 2 wrong usage or refused input, 3 no daemon "
+    "answers,\n4 no such job, line or model, 5 the store is locked, damaged or full, 130 "
+    "interrupted.\n\nExample:\n  batchmill run requests.jsonl -o out.jsonl --model model.gguf";
+
+// Commands that the contract with users names and this program does not have.
+constexpr const char* kNotBuilt[] = {"estimate", "summarize", "resubmit", "keys",
+                                     "backup",   "restore",   "compact",  "prune"};
+
+void refuse_commands_not_built(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("-")) continue;
+    for (const char* name : kNotBuilt) {
+      if (word == name) throw ToolError(kExitUsage, word + " is not built yet");
+    }
+    return;
+  }
+}
+
+std::string command_line(int argc, char** argv) {
+  std::string line;
+  for (int i = 0; i < argc; ++i) {
+    if (i != 0) line += " ";
+    line += shell_quoted(argv[i]);
+  }
+  return line;
+}
+
+int run_tool(int argc, char** argv) {
+  refuse_commands_not_built(argc, argv);
+  CLI::App app("batchmill: batch inference from JSONL to JSONL", "batchmill");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "batchmill " BATCHMILL_VERSION);
+  app.require_subcommand(1);
+  Settings settings;
+  settings.command_line = command_line(argc, argv);
+  add_common_flags(&app, &settings);
+  app.add_option("--endpoint", settings.endpoint, "Where the daemon answers [its data directory]")
+      ->type_name("URL")
+      ->group("Common");
+  app.add_flag("--json", settings.json, "Machine output on standard output")->group("Common");
+  app.add_flag("--quiet", settings.quiet, "No progress, no remarks")->group("Common");
+
+  Action action;
+  add_submit_command(&app, &settings, &action);
+  add_run_command(&app, &settings, &action);
+  add_status_command(&app, &settings, &action);
+  add_list_command(&app, &settings, &action);
+  add_watch_command(&app, &settings, &action);
+  add_results_command(&app, &settings, &action);
+  add_costs_command(&app, &settings, &action);
+  add_control_commands(&app, &settings, &action);
+  add_explain_command(&app, &settings, &action);
+  add_tokenize_command(&app, &settings, &action);
+  add_render_command(&app, &settings, &action);
+  add_inspect_command(&app, &settings, &action);
+  add_doctor_command(&app, &settings, &action);
+  add_bench_command(&app, &settings, &action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  return action();
+}
+
+}  // namespace
+}  // namespace batchmill
+
+int main(int argc, char** argv) {
+  return batchmill::run_guarded("batchmill", [&] { return batchmill::run_tool(argc, argv); });
+}
