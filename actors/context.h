@@ -1,7 +1,10 @@
 // What all actors share: the store, the models, the clock, and where to find each other.
 #pragma once
 
+#include <algorithm>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -77,6 +80,31 @@ void send_to(const Directory& directory, Ts&&... xs) {
   }
 }
 
+// Requests that control has not answered yet, so that clients hear of it when it dies. Thread-safe.
+class OpenRequests {
+ public:
+  using Request = std::pair<PeerId, Json>;  // who asked, and the header
+
+  void add(const PeerId& peer, const Json& header) {
+    const std::lock_guard lock(mutex_);
+    requests_.emplace_back(peer, header);
+  }
+  // The oldest one like it has been answered.
+  void remove(const PeerId& peer, const Json& header) {
+    const std::lock_guard lock(mutex_);
+    const auto it = std::find(requests_.begin(), requests_.end(), Request(peer, header));
+    if (it != requests_.end()) requests_.erase(it);
+  }
+  std::deque<Request> take_all() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(requests_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Request> requests_;
+};
+
 struct ActorContext {
   DaemonOptions options;
   JobStore* store = nullptr;
@@ -85,6 +113,9 @@ struct ActorContext {
   LiveStats* live = nullptr;
   std::function<void(const PeerId&, WireMessage)> reply;  // to a client; never blocks
   Directory directory;
+  OpenRequests requests;
+  // Clients with an open upload: the intake's own, kept here for the one that takes its place.
+  std::map<JobId, PeerId> upload_peers;
 };
 
 }  // namespace batchmill

@@ -55,6 +55,12 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
   self->state.queries = std::make_unique<Queries>(context->store, [context](const JobId& job) {
     return context->live->job(job, context->clock->steady_s());
   });
+  // What a control before this one left unanswered.
+  for (const auto& [peer, header] : context->requests.take_all()) {
+    context->reply(
+        peer, {error_header(header, "interrupted", "the daemon had to start anew: ask again"), "",
+               false});
+  }
   return {[=](frame_atom, const PeerMessage& frame) {
     const Json& header = frame.message.header;
     const Json named = header.value("what", Json());
@@ -65,11 +71,13 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
                                          : self->state.queries->answer(header));
     } catch (const StorageError& error) {
       context->reply(frame.peer, {error_header(header, "storage_error", error.what()), "", false});
+      context->requests.remove(frame.peer, header);
       if (error.kind() != StorageError::Kind::kFull) throw;
     } catch (const Json::exception& error) {
       context->reply(frame.peer,
                      {error_header(header, "invalid_request", error.what()), "", false});
     }
+    context->requests.remove(frame.peer, header);
   }};
 }
 

@@ -20,6 +20,7 @@ constexpr std::int32_t kMinSchedulerThreads = 4;
 // How long a step that is under way at the end may still take.
 constexpr std::chrono::seconds kGiveBackTimeout{20};
 constexpr std::chrono::seconds kFlushTimeout{10};
+constexpr std::chrono::seconds kStartTimeout{60};
 
 }  // namespace
 
@@ -31,6 +32,7 @@ class Daemon::Impl {
   void stop(std::chrono::milliseconds drain_timeout);
   void set_prices(const std::vector<ServedModel>& models);
   const std::string& control_endpoint() const { return control_endpoint_; }
+  const Directory& directory() const { return context_->directory; }
 
  private:
   void make_devices(std::vector<ServedModel> models, const DeviceFactory& device_factory);
@@ -111,7 +113,9 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
   system_config_.set("scheduler.max-threads", static_cast<std::size_t>(threads));
   system_ = std::make_unique<caf::actor_system>(system_config_);
   supervisor_ = system_->spawn(supervisor, context_, std::move(setup));
+  const bool ready = ask(supervisor_, kStartTimeout, ready_atom::value);
   server_ready_.count_down();
+  if (!ready) throw std::runtime_error("the actors did not start");
 }
 
 void Daemon::Impl::make_devices(std::vector<ServedModel> models,
@@ -139,6 +143,7 @@ void Daemon::Impl::make_devices(std::vector<ServedModel> models,
 void Daemon::Impl::route(PeerId peer, WireMessage message) {
   const std::string op = message.header.value("op", "");
   if (op == "request") {
+    context_->requests.add(peer, message.header);
     send_to<ControlActor>(context_->directory, frame_atom::value,
                           PeerMessage{std::move(peer), std::move(message)});
   } else if (op == "open" || op == "data" || op == "end" || op == "abort") {
@@ -197,5 +202,7 @@ void Daemon::stop(std::chrono::milliseconds drain_timeout) { impl_->stop(drain_t
 void Daemon::set_prices(const std::vector<ServedModel>& models) { impl_->set_prices(models); }
 
 const std::string& Daemon::control_endpoint() const { return impl_->control_endpoint(); }
+
+const Directory& Daemon::directory() const { return impl_->directory(); }
 
 }  // namespace batchmill

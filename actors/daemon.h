@@ -17,6 +17,8 @@
 
 namespace batchmill {
 
+class Directory;
+
 // A model that lines may name.
 struct ServedModel {
   std::string name;  // what `model` in the ledger says
@@ -62,6 +64,7 @@ class Daemon {
   void set_prices(const std::vector<ServedModel>& models);
 
   const std::string& control_endpoint() const;  // ipc://DATA/control.sock
+  const Directory& directory() const;  // of the actors that live now, for tests
 
  private:
   class Impl;

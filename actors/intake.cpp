@@ -17,6 +17,7 @@ using Self = IntakeActor::stateful_pointer<IntakeState>;
 constexpr std::int64_t kMaxDeadlineS = 10LL * 366 * 24 * 3600;
 constexpr std::size_t kMaxTextBytes = 4096;  // of a name, key or metadata value
 constexpr std::size_t kMaxMetadata = 64;
+constexpr const char* kOpenAgain = "this upload is not open here: open it again to go on";
 
 // The client asked for something that cannot be.
 class Refusal : public std::runtime_error {
@@ -92,8 +93,7 @@ void reply_error(const ActorContext& context, const PeerId& peer, const Json& he
   context.reply(peer, {std::move(answer), "", false});
 }
 
-void on_open(IntakeState& state, const ActorContext& context, const PeerId& peer,
-             const Json& header) {
+void on_open(IntakeState& state, ActorContext& context, const PeerId& peer, const Json& header) {
   const JobStore::Opened opened =
       context.store->open_job(job_request(header), context.clock->now_us() / 1000);
   const Job& job = opened.job;
@@ -124,6 +124,7 @@ void on_open(IntakeState& state, const ActorContext& context, const PeerId& peer
     upload.offset_bytes = job.state.upload_offset_bytes;
   }
   upload.peer = peer;
+  context.upload_peers[job.id] = peer;
   upload.active_s = context.clock->steady_s();
   upload.end_request = nullptr;
   context.reply(peer, {upload.session->opened(header), "", false});
@@ -135,7 +136,7 @@ Upload& upload_of(IntakeState& state, const Json& header, JobId* id) {
   const std::optional<JobId> parsed = JobId::parse(text_field(header, "job"));
   const auto it = parsed ? state.uploads.find(*parsed) : state.uploads.end();
   if (it == state.uploads.end()) {
-    throw Refusal("unknown_upload", "this upload is not open here: open it again to go on");
+    throw Refusal("unknown_upload", kOpenAgain);
   }
   *id = it->first;
   return it->second;
@@ -178,7 +179,7 @@ bool flush_upload(const JobId& id, Upload& upload, const ActorContext& context) 
   return true;
 }
 
-void flush(IntakeState& state, const ActorContext& context) {
+void flush(IntakeState& state, ActorContext& context) {
   for (auto it = state.uploads.begin(); it != state.uploads.end();) {
     Upload& upload = it->second;
     bool over = false;
@@ -198,12 +199,12 @@ void flush(IntakeState& state, const ActorContext& context) {
                   error.what());
       over = true;
     }
+    if (over) context.upload_peers.erase(it->first);
     it = over ? state.uploads.erase(it) : std::next(it);
   }
 }
 
-void on_abort(IntakeState& state, const ActorContext& context, const PeerId& peer,
-              const Json& header) {
+void on_abort(IntakeState& state, ActorContext& context, const PeerId& peer, const Json& header) {
   JobId id;
   Upload& upload = upload_of(state, header, &id);
   std::string code = text_field(header, "code");
@@ -213,6 +214,7 @@ void on_abort(IntakeState& state, const ActorContext& context, const PeerId& pee
   }
   context.store->truncate(id, code, text_field(header, "message"), context.clock->now_s());
   state.uploads.erase(id);
+  context.upload_peers.erase(id);
   send_to<PreparerActor>(context.directory, lines_atom::value, id);
   Json answer = {{"op", "aborted"}, {"job", id.to_string()}};
   if (header.contains("id")) answer["id"] = header["id"];
@@ -244,7 +246,7 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
 }
 
 // Uploads whose client has been silent for too long end; what was acked runs.
-void close_idle(IntakeState& state, const ActorContext& context) {
+void close_idle(IntakeState& state, ActorContext& context) {
   const std::int64_t now_s = context.clock->steady_s();
   const std::int64_t timeout_s = context.options.queue.upload_timeout_s;
   for (const JobId& id : context.store->unfinished_jobs()) {
@@ -259,6 +261,7 @@ void close_idle(IntakeState& state, const ActorContext& context) {
         fmt::format("the upload was idle for {} s (queue.upload_timeout_s)", timeout_s),
         context.clock->now_s());
     if (it != state.uploads.end()) state.uploads.erase(it);
+    context.upload_peers.erase(id);
     send_to<PreparerActor>(context.directory, lines_atom::value, id);
   }
 }
@@ -268,6 +271,10 @@ void close_idle(IntakeState& state, const ActorContext& context) {
 IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> self,
                                   std::shared_ptr<ActorContext> context) {
   self->state.started_s = context->clock->steady_s();
+  // Clients whose uploads an intake before this one had open: they go on from what was acked.
+  for (const auto& [id, peer] : std::exchange(context->upload_peers, {})) {
+    reply_error(*context, peer, {{"job", id.to_string()}}, "unknown_upload", kOpenAgain);
+  }
   return {
       [=](frame_atom, const PeerMessage& frame) {
         const Json& header = frame.message.header;

@@ -18,6 +18,7 @@ using plan_atom = caf::atom_constant<caf::atom("plan")>;
 using returned_atom = caf::atom_constant<caf::atom("returned")>;
 using changed_atom = caf::atom_constant<caf::atom("changed")>;
 using work_atom = caf::atom_constant<caf::atom("work")>;
+using ready_atom = caf::atom_constant<caf::atom("ready")>;
 using done_atom = caf::atom_constant<caf::atom("done")>;
 
 // Takes uploads: frames in, durable lines and acks out.

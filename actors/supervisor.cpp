@@ -148,6 +148,7 @@ caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
   start_intake(self, context);
   self->delayed_send(self, kTick, tick_atom::value);
   return {
+      [](ready_atom) { return true; },
       [=](tick_atom) {
         if (self->state.stopping) return;
         self->delayed_send(self, kTick, tick_atom::value);

@@ -29,7 +29,8 @@ struct SupervisorState {
   bool stopping = false;
 };
 
-// Messages: tick_atom (INTERNAL, every second); (flush_atom, bool): kills all actors, answers true.
+// Messages: ready_atom: answers true, once all actors are there; (flush_atom, bool): kills all
+// actors, answers true; tick_atom: INTERNAL, every second.
 caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
                          std::shared_ptr<ActorContext> context, SupervisorSetup setup);
 

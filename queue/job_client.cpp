@@ -71,6 +71,7 @@ class UploadRun {
         if (broken_) throw InputError(*broken_);
         return message.header;
       }
+      if (interrupted_) return std::nullopt;
     }
   }
 
@@ -128,6 +129,8 @@ class UploadRun {
         steps_ = 0;
         if (progress_) progress_(acked_);
       }
+    } else if (has(header, "op", "error") && has(header, "code", "unknown_upload")) {
+      interrupted_ = true;
     } else if (has(header, "op", "error")) {
       const bool go_elsewhere =
           (has(header, "code", "bad_offset") || has(header, "code", "credit_exceeded")) &&
@@ -155,6 +158,7 @@ class UploadRun {
   bool said_end_ = false;
   std::optional<InputError> broken_;
   int steps_ = 0;
+  bool interrupted_ = false;  // the server has forgotten the upload, not what was acked
 };
 
 }  // namespace
@@ -172,6 +176,7 @@ class JobClient::Impl {
     const std::string id = fmt::format("{}", ++last_id_);
     header["id"] = id;
     WireMessage message;
+    int interruptions = 0;
     while (true) {
       connection_.ensure_welcomed(deadline);
       bool sent = connection_.try_send(header);
@@ -180,6 +185,8 @@ class JobClient::Impl {
         if (event == Event::kLost) break;
         if (event == Event::kWritable) sent = connection_.try_send(header);
         if (event != Event::kMessage || !has(message.header, "id", id)) continue;
+        // All requests may be asked again: what they change is changed already then.
+        if (has(message.header, "code", "interrupted") && ++interruptions <= kMaxSteps) break;
         if (has(message.header, "op", "error")) throw_remote(message.header);
         return message;
       }

@@ -34,6 +34,10 @@ void TestDaemon::start() {
   DaemonOptions options;
   options.data_directory = directory_.path() + "/data";
   options.engine = options_.engine;
+  options.on_fatal = [this](const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    fatal_reason_ = reason;
+  };
   ServedModel served;
   served.name = "tiny";
   served.model = model_;
@@ -59,17 +63,15 @@ void TestDaemon::stop(std::chrono::milliseconds drain_timeout) {
   runner_ = nullptr;
 }
 
-std::string TestDaemon::submit(const std::string& content, Json open) {
+std::string TestDaemon::submit(const std::string& content, Json open,
+                               const JobClient::Progress& progress) {
   if (!open.contains("key")) open["key"] = "key-" + std::to_string(next_key_++);
   const auto source = [&](std::uint64_t offset, char* buffer, std::size_t size) {
     const std::size_t count = std::min(size, content.size() - std::min(content.size(), offset));
     std::memcpy(buffer, content.data() + offset, count);
     return count;
   };
-  return client_
-      ->upload(
-          open, source, [](std::uint64_t) {}, kPatience)
-      .job;
+  return client_->upload(open, source, progress, kPatience).job;
 }
 
 Json TestDaemon::request(Json header) {
@@ -93,6 +95,22 @@ Json TestDaemon::wait_until(const std::string& job, const std::function<bool(con
   }
   ADD_FAILURE() << "waited in vain: " << batch(job).dump(1);
   return Json::object();
+}
+
+void TestDaemon::wait_for(const std::function<bool()>& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "waited in vain";
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+std::string TestDaemon::fatal_reason() const {
+  const std::lock_guard lock(mutex_);
+  return fatal_reason_;
 }
 
 Json TestDaemon::wait(const std::string& job) {

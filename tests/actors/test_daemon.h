@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,9 @@ class TestDaemon {
   bool running() const { return daemon_ != nullptr; }
 
   // Submits a job's content; returns its id.
-  std::string submit(const std::string& content, Json open = Json::object());
+  std::string submit(
+      const std::string& content, Json open = Json::object(),
+      const JobClient::Progress& progress = [](std::uint64_t) {});
   Json request(Json header);
   std::string request_payload(Json header);
   Json batch(const std::string& job);
@@ -53,6 +56,9 @@ class TestDaemon {
   Json wait(const std::string& job);
   // Waits until `holds` is true of the job's batch object.
   Json wait_until(const std::string& job, const std::function<bool(const Json&)>& holds);
+  void wait_for(const std::function<bool()>& holds);
+  // Why the daemon gave up; empty while it has not.
+  std::string fatal_reason() const;
   // All output and error lines, parsed.
   std::vector<Json> results(const std::string& job);
   std::vector<Json> costs(const std::string& job, const std::string& by);
@@ -70,6 +76,8 @@ class TestDaemon {
   std::unique_ptr<Daemon> daemon_;
   std::unique_ptr<JobClient> client_;
   int next_key_ = 0;
+  mutable std::mutex mutex_;
+  std::string fatal_reason_;
 };
 
 // A chat line that asks for exactly `max_tokens` tokens.

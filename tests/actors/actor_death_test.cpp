@@ -1,0 +1,127 @@
+// Each actor is made to die in the middle of a job; the job ends as if nothing had happened.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "actors/context.h"
+#include "tests/actors/test_daemon.h"
+
+namespace batchmill::testing {
+namespace {
+
+enum class Victim { kIntake, kControl, kPreparer, kDispatcher, kWriter, kDeviceWorker };
+
+const char* name_of(Victim victim) {
+  switch (victim) {
+    case Victim::kIntake:
+      return "Intake";
+    case Victim::kControl:
+      return "Control";
+    case Victim::kPreparer:
+      return "Preparer";
+    case Victim::kDispatcher:
+      return "Dispatcher";
+    case Victim::kWriter:
+      return "Writer";
+    case Victim::kDeviceWorker:
+      return "DeviceWorker";
+  }
+  return "?";
+}
+
+void kill(const Directory& directory, Victim victim) {
+  const auto end = [](const auto& handle) {
+    ASSERT_TRUE(handle);
+    caf::anon_send_exit(handle, caf::exit_reason::kill);
+  };
+  switch (victim) {
+    case Victim::kIntake:
+      return end(directory.get<IntakeActor>());
+    case Victim::kControl:
+      return end(directory.get<ControlActor>());
+    case Victim::kPreparer:
+      return end(directory.get<PreparerActor>());
+    case Victim::kDispatcher:
+      return end(directory.get<DispatcherActor>());
+    case Victim::kWriter:
+      return end(directory.get<WriterActor>());
+    case Victim::kDeviceWorker:
+      return end(directory.devices().at(0));
+  }
+}
+
+class ActorDeathTest : public ::testing::TestWithParam<Victim> {};
+
+TEST_P(ActorDeathTest, LeavesTheJobRight) {
+  TestDaemon::Options options;
+  options.engine.max_num_seqs = 8;
+  TestDaemon daemon(options);
+  daemon.start();
+  std::string content;
+  for (int i = 0; i < 1500; ++i) {
+    content += chat_line(fmt::format("line-{}", i), fmt::format("shared text, question {}", i), 6);
+  }
+  const std::string job = daemon.submit(content);
+  // Twice, at different points of the job.
+  for (const int finished : {20, 300}) {
+    daemon.wait_until(job, [&](const Json& now) {
+      return now["request_counts"]["completed"].get<int>() >= finished;
+    });
+    kill(daemon.daemon().directory(), GetParam());
+  }
+  const Json batch = daemon.wait(job);
+  EXPECT_EQ(batch["status"], "completed");
+  EXPECT_EQ(batch["request_counts"]["completed"], 1500);
+  std::set<std::string> ids;
+  std::uint64_t prompt_tokens = 0;
+  for (const Json& line : daemon.results(job)) {
+    EXPECT_TRUE(ids.insert(line["custom_id"].get<std::string>()).second);
+    prompt_tokens += line["response"]["body"]["usage"]["prompt_tokens"].get<std::uint64_t>();
+  }
+  EXPECT_EQ(ids.size(), 1500u);
+  EXPECT_EQ(daemon.costs(job, "job").at(0)["tokens"]["prompt"], prompt_tokens);
+  // Uploads and requests work as before.
+  EXPECT_EQ(daemon.wait(daemon.submit(chat_line("again", "x")))["status"], "completed");
+  daemon.stop();
+}
+
+INSTANTIATE_TEST_SUITE_P(EachActor, ActorDeathTest,
+                         ::testing::Values(Victim::kIntake, Victim::kControl, Victim::kPreparer,
+                                           Victim::kDispatcher, Victim::kWriter,
+                                           Victim::kDeviceWorker),
+                         [](const auto& test) { return name_of(test.param); });
+
+TEST(ActorDeathTest, EndsTheDaemonWhenStartingAnewDoesNotHelp) {
+  TestDaemon daemon;
+  daemon.start();
+  for (int i = 0; i < 200 && daemon.fatal_reason().empty(); ++i) {
+    const auto before = daemon.daemon().directory().get<PreparerActor>();
+    kill(daemon.daemon().directory(), Victim::kPreparer);
+    daemon.wait_for([&] {
+      return !daemon.fatal_reason().empty() ||
+             daemon.daemon().directory().get<PreparerActor>() != before;
+    });
+  }
+  EXPECT_NE(daemon.fatal_reason().find("preparer"), std::string::npos) << daemon.fatal_reason();
+  daemon.stop(std::chrono::milliseconds(0));
+}
+
+TEST(UploadTest, GoesOnAfterTheIntakeDiedInTheMiddleOfIt) {
+  TestDaemon daemon;
+  daemon.start();
+  std::string content;
+  for (int i = 0; i < 3000; ++i) content += chat_line(fmt::format("l{}", i), "short", 1);
+  bool killed = false;
+  const std::string job = daemon.submit(content, Json::object(), [&](std::uint64_t acked) {
+    if (killed || acked == 0) return;
+    killed = true;
+    kill(daemon.daemon().directory(), Victim::kIntake);
+  });
+  EXPECT_TRUE(killed);
+  EXPECT_EQ(daemon.wait(job)["request_counts"]["completed"], 3000);
+  daemon.stop();
+}
+
+}  // namespace
+}  // namespace batchmill::testing
