@@ -1,7 +1,7 @@
 // A GGUF model file (versions 2 and 3, little-endian), memory-mapped: metadata and tensor
 // directory. Nothing in the file is trusted: every count, length, offset and type is checked when
 // it is opened, and memory stays in proportion to the file. Immutable and safe to share between
-// threads. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// threads. Format: docs/gguf.md of the ggml project.
 #pragma once
 
 #include <array>
