@@ -71,6 +71,10 @@ Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
   } else if (live != nullptr && live->lines_per_second > 0.0) {
     eta = static_cast<std::int64_t>(static_cast<double>(open) / live->lines_per_second + 0.5);
   }
+  std::vector<std::string> warnings = job.state.warnings;
+  if (live != nullptr) {
+    warnings.insert(warnings.end(), live->warnings.begin(), live->warnings.end());
+  }
   return {
       {"name", job.request.name.empty() ? Json() : Json(job.request.name)},
       {"priority", job.request.priority},
@@ -83,7 +87,7 @@ Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
       {"preemptions", job.counters.usage.preemptions},
       {"cost", cost.several_currencies ? Json() : Json(format_picos(cost.total))},
       {"currency", cost.several_currencies || cost.currency.empty() ? Json() : Json(cost.currency)},
-      {"warnings", job.state.warnings}};
+      {"warnings", std::move(warnings)}};
 }
 
 double seconds(std::uint64_t time_us) { return static_cast<double>(time_us) / 1e6; }

@@ -54,6 +54,11 @@ void LiveStats::line_finished(const JobId& job, std::int64_t now_s) {
   jobs_[job].lines.add(1, now_s);
 }
 
+void LiveStats::warn(const JobId& job, const std::string& warning) {
+  const std::lock_guard lock(mutex_);
+  jobs_[job].warnings.insert(warning);
+}
+
 void LiveStats::forget(const JobId& job) {
   const std::lock_guard lock(mutex_);
   jobs_.erase(job);
@@ -68,8 +73,11 @@ LiveJob LiveStats::job(const JobId& job, std::int64_t now_s) const {
   const std::lock_guard lock(mutex_);
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return {};
-  return {it->second.running, it->second.tokens.per_second(now_s),
-          it->second.lines.per_second(now_s)};
+  const Entry& entry = it->second;
+  return {entry.running,
+          entry.tokens.per_second(now_s),
+          entry.lines.per_second(now_s),
+          {entry.warnings.begin(), entry.warnings.end()}};
 }
 
 double LiveStats::tokens_per_second(std::int64_t now_s) const {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 
 #include "actors/queries.h"
 #include "storage/records.h"
@@ -21,6 +23,8 @@ class LiveStats {
   // Tokens that a step computed for a job at steady-clock second `now_s`.
   void tokens_computed(const JobId& job, std::uint64_t tokens, std::int64_t now_s);
   void line_finished(const JobId& job, std::int64_t now_s);
+  // Something that this start found out about a job; each text once.
+  void warn(const JobId& job, const std::string& warning);
   void forget(const JobId& job);  // the job has ended
   void forget_running();  // the devices are gone with all they had
 
@@ -40,6 +44,7 @@ class LiveStats {
   };
   struct Entry {
     std::uint64_t running = 0;
+    std::set<std::string> warnings;
     Rate tokens;
     Rate lines;
   };

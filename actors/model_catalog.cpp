@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace batchmill {
@@ -26,6 +27,11 @@ ModelCatalog::ModelCatalog(std::vector<Entry> entries) : entries_(std::move(entr
 const ModelCatalog::Entry* ModelCatalog::find(const std::string& name) const {
   if (const auto it = by_name_.find(name); it != by_name_.end()) return &entries_[it->second];
   return any_name_ == SIZE_MAX ? nullptr : &entries_[any_name_];
+}
+
+bool ModelCatalog::has(const std::string& model_name) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Entry& entry) { return entry.served.name == model_name; });
 }
 
 const ModelCatalog::Entry* ModelCatalog::find_by_fingerprint(const std::string& fingerprint) const {

@@ -26,6 +26,8 @@ class ModelCatalog {
 
   // The model that body.model names, null if none does.
   const Entry* find(const std::string& name) const;
+  // True if a model is configured by exactly this name (no alias).
+  bool has(const std::string& model_name) const;
   const Entry* find_by_fingerprint(const std::string& fingerprint) const;
   const std::vector<Entry>& entries() const { return entries_; }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "actors/plan_refresh.h"
+
 namespace batchmill {
 namespace {
 
@@ -249,6 +251,7 @@ PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerSt
     self->state.workers.push_back(
         self->spawn<caf::linked>(preparing_worker, context, line_preparer));
   }
+  refresh_plan(*context, *line_preparer);
   for (const JobId& job : context->store->unfinished_jobs()) self->state.queue.push_back(job);
   self->send(self, prepare_atom::value);
   return {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "queue/wire.h"
 #include "storage/job_store.h"
@@ -16,6 +17,7 @@ struct LiveJob {
   std::uint64_t lines_running = 0;
   double tokens_per_second = 0.0;  // prompt + completion tokens of the last 30 s
   double lines_per_second = 0.0;
+  std::vector<std::string> warnings;
 };
 using LiveJobs = std::function<LiveJob(const JobId&)>;
 

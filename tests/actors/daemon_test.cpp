@@ -219,6 +219,58 @@ TEST(DaemonTest, RefusesAnEmptyFile) {
   daemon.stop();
 }
 
+// Starts a job, stops in the middle of it, when all its lines are planned, and leaves the daemon
+// stopped.
+std::string half_done_job(TestDaemon& daemon, int count) {
+  daemon.start();
+  const std::string job = daemon.submit(many_lines(count));
+  daemon.wait_until(job, [](const Json& now) {
+    return now["request_counts"]["completed"] > 5 &&
+           !now["batchmill"]["prefix"]["possible_tokens"].is_null();
+  });
+  daemon.stop();
+  return job;
+}
+
+TEST(DaemonTest, PreparesLinesAgainWhenTheirModelHasChanged) {
+  TestDaemon::Options options;
+  options.engine.max_num_seqs = 2;
+  TestDaemon daemon(options);
+  const std::string job = half_done_job(daemon, 600);
+  daemon.options().model_file = "model-q8_0.gguf";
+  daemon.start();
+  const Json batch = daemon.wait(job);
+  EXPECT_EQ(batch["request_counts"]["completed"], 600);
+  std::set<std::string> fingerprints;
+  const std::vector<Json> lines = daemon.results(job);
+  expect_each_once(lines, 600);
+  for (const Json& line : lines) {
+    fingerprints.insert(line["response"]["body"]["system_fingerprint"].get<std::string>());
+  }
+  EXPECT_EQ(fingerprints.size(), 2u);
+  daemon.stop();
+}
+
+TEST(DaemonTest, ParksLinesOfAModelThatIsNotConfigured) {
+  TestDaemon::Options options;
+  options.engine.max_num_seqs = 2;
+  TestDaemon daemon(options);
+  const std::string job = half_done_job(daemon, 600);
+  daemon.options().model_name = "another";
+  daemon.options().model_file = "model-q8_0.gguf";
+  daemon.start();
+  const Json parked =
+      daemon.wait_until(job, [](const Json& now) { return !now["batchmill"]["warnings"].empty(); });
+  EXPECT_EQ(parked["batchmill"]["warnings"][0], "model 'tiny' is not configured: its lines wait");
+  // Other jobs run; the parked one can be cancelled, or goes on when its model is back.
+  EXPECT_EQ(daemon.wait(daemon.submit(many_lines(5)))["status"], "completed");
+  daemon.stop();
+  daemon.options() = TestDaemon::Options();
+  daemon.start();
+  EXPECT_EQ(daemon.wait(job)["request_counts"]["completed"], 600);
+  daemon.stop();
+}
+
 TEST(DaemonTest, StartsAndStopsAHundredTimes) {
   TestDaemon daemon;
   for (int i = 0; i < 100; ++i) {

@@ -26,9 +26,7 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-TestDaemon::TestDaemon(Options options)
-    : options_(std::move(options)),
-      model_(Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/model-q4_0.gguf")) {}
+TestDaemon::TestDaemon(Options options) : options_(std::move(options)) {}
 
 void TestDaemon::start() {
   DaemonOptions options;
@@ -39,8 +37,9 @@ void TestDaemon::start() {
     fatal_reason_ = reason;
   };
   ServedModel served;
-  served.name = "tiny";
-  served.model = model_;
+  served.name = options_.model_name;
+  served.model =
+      Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/" + options_.model_file);
   served.price = options_.price;
   daemon_ = std::make_unique<Daemon>(
       options, std::vector<ServedModel>{served}, [this](const ServedModel& model) {

@@ -31,6 +31,8 @@ struct TestDaemonOptions {
   std::int32_t num_blocks = 512;
   std::int32_t block_size_tokens = 16;
   EngineOptions engine;
+  std::string model_name = "tiny";
+  std::string model_file = "model-q4_0.gguf";  // of the tiny model
   Price price{"2025-01", "USD", 150'000, 75'000, 600'000};
   std::function<void(std::int64_t step)> before_step;
 };
@@ -42,6 +44,8 @@ class TestDaemon {
   explicit TestDaemon(Options options = {});
 
   void start();
+  // For the next start.
+  Options& options() { return options_; }
   void stop(std::chrono::milliseconds drain_timeout = std::chrono::seconds(10));
   bool running() const { return daemon_ != nullptr; }
 
@@ -71,7 +75,6 @@ class TestDaemon {
  private:
   Options options_;
   TemporaryDirectory directory_;
-  std::shared_ptr<const Model> model_;
   ScriptedRunner* runner_ = nullptr;
   std::unique_ptr<Daemon> daemon_;
   std::unique_ptr<JobClient> client_;
