@@ -31,7 +31,13 @@ std::uint64_t Store::find_line(const JobId& id, const std::string& custom_id) co
 bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) {
   const LiveJobPtr live = live_or_throw_unknown(id);
   if (live == nullptr) return false;
-  const std::lock_guard lock(state_mutex_);
+  std::unique_lock lock(state_mutex_);
+  if (prepared.last_line > live->job.state.total_lines) {
+    // Lines can be read a moment before the append that has written them returns: let it return.
+    lock.unlock();
+    { const std::lock_guard upload_lock(live->upload_mutex); }
+    lock.lock();
+  }
   JobState state = live->job.state;
   if (live->job.ended() || prepared.first_line <= state.prepared_through) return false;
   if (prepared.first_line != state.prepared_through + 1 ||

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <random>
+#include <thread>
 
 #include "tests/storage/store_fixture.h"
 
@@ -56,6 +57,32 @@ TEST_F(PreparationTest, RefusesGapsAndLinesThatAreNotThere) {
   EXPECT_THROW(store_->commit_prepared(id, prepared, kNowS), std::invalid_argument);
   EXPECT_TRUE(whole_plan().empty());
   expect_sound();
+}
+
+// A line can be read as soon as it is written, which is before the call that appends it returns.
+TEST_F(PreparationTest, TakesLinesWhoseAppendIsReturning) {
+  constexpr std::uint64_t kLines = 300;
+  const JobId id = new_job();
+  const JobId other = new_job();
+  std::jthread busy([&](const std::stop_token& stop) {  // the append has to wait for its writes
+    for (bool paused = true; !stop.stop_requested(); paused = !paused) {
+      store_->set_paused(other, paused);
+    }
+  });
+  std::jthread upload([&] {
+    for (std::uint64_t line = 1; line <= kLines; ++line) {
+      store_->append_lines(id, make_lines(line, line), line * 20, kNowUs);
+    }
+  });
+  for (std::uint64_t through = 0; through < kLines;) {
+    const std::vector<StoredLine> lines = store_->read_lines(id, through + 1, 100, 1 << 20);
+    if (lines.empty()) continue;
+    JobStore::Prepared prepared;
+    prepared.first_line = through + 1;
+    prepared.last_line = through = lines.back().line;
+    for (const StoredLine& line : lines) prepared.entries.push_back(make_entry(id, line.line, {7}));
+    ASSERT_TRUE(store_->commit_prepared(id, std::move(prepared), kNowS));
+  }
 }
 
 TEST_F(PreparationTest, IsIgnoredOnceTheJobHasEnded) {
