@@ -271,6 +271,15 @@ TEST(DaemonTest, ParksLinesOfAModelThatIsNotConfigured) {
   daemon.stop();
 }
 
+TEST(DaemonTest, AnswersFromItsFirstMomentOn) {
+  TestDaemon daemon;
+  for (int i = 0; i < 20; ++i) {
+    daemon.start();
+    EXPECT_TRUE(daemon.request({{"what", "list"}}).contains("batches"));
+    daemon.stop(std::chrono::milliseconds(0));
+  }
+}
+
 TEST(DaemonTest, StartsAndStopsAHundredTimes) {
   TestDaemon daemon;
   for (int i = 0; i < 100; ++i) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -52,7 +51,7 @@ void TestDaemon::start() {
         runner_ = runner.get();
         return Device{"scripted:0", std::move(runner)};
       });
-  client_ = std::make_unique<JobClient>(daemon_->control_endpoint(), "test");
+  client_ = std::make_unique<TestClient>(daemon_->control_endpoint());
 }
 
 void TestDaemon::stop(std::chrono::milliseconds drain_timeout) {
@@ -60,40 +59,6 @@ void TestDaemon::stop(std::chrono::milliseconds drain_timeout) {
   daemon_->stop(drain_timeout);
   daemon_.reset();
   runner_ = nullptr;
-}
-
-std::string TestDaemon::submit(const std::string& content, Json open,
-                               const JobClient::Progress& progress) {
-  if (!open.contains("key")) open["key"] = "key-" + std::to_string(next_key_++);
-  const auto source = [&](std::uint64_t offset, char* buffer, std::size_t size) {
-    const std::size_t count = std::min(size, content.size() - std::min(content.size(), offset));
-    std::memcpy(buffer, content.data() + offset, count);
-    return count;
-  };
-  return client_->upload(open, source, progress, kPatience).job;
-}
-
-Json TestDaemon::request(Json header) {
-  return client_->request(std::move(header), kPatience).header;
-}
-
-std::string TestDaemon::request_payload(Json header) {
-  return client_->request(std::move(header), kPatience).payload;
-}
-
-Json TestDaemon::batch(const std::string& job) {
-  return request({{"what", "status"}, {"job", job}})["batch"];
-}
-
-Json TestDaemon::wait_until(const std::string& job, const std::function<bool(const Json&)>& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (std::chrono::steady_clock::now() < deadline) {
-    Json now = batch(job);
-    if (holds(now)) return now;
-    std::this_thread::yield();
-  }
-  ADD_FAILURE() << "waited in vain: " << batch(job).dump(1);
-  return Json::object();
 }
 
 void TestDaemon::wait_for(const std::function<bool()>& holds) {
@@ -110,62 +75,6 @@ void TestDaemon::wait_for(const std::function<bool()>& holds) {
 std::string TestDaemon::fatal_reason() const {
   const std::lock_guard lock(mutex_);
   return fatal_reason_;
-}
-
-Json TestDaemon::wait(const std::string& job) {
-  return wait_until(job, [](const Json& now) {
-    const std::string status = now["status"];
-    return status == "completed" || status == "failed" || status == "cancelled" ||
-           status == "expired";
-  });
-}
-
-std::vector<Json> TestDaemon::results(const std::string& job) {
-  std::vector<Json> lines;
-  std::uint64_t from = 0;
-  while (true) {
-    const WireMessage page = client_->request(
-        {{"what", "results"}, {"job", job}, {"from", from}, {"side", "all"}}, kPatience);
-    std::size_t begin = 0;
-    while (begin < page.payload.size()) {
-      const std::size_t end = page.payload.find('\n', begin);
-      lines.push_back(Json::parse(page.payload.substr(begin, end - begin)));
-      begin = end + 1;
-    }
-    if (page.header["at_end"]) return lines;
-    from = page.header["next"];
-  }
-}
-
-std::vector<Json> TestDaemon::costs(const std::string& job, const std::string& by) {
-  std::vector<Json> rows;
-  std::uint64_t from = 0;
-  while (true) {
-    const WireMessage page =
-        client_->request({{"what", "costs"}, {"job", job}, {"by", by}, {"from", from}}, kPatience);
-    std::size_t begin = 0;
-    while (begin < page.payload.size()) {
-      const std::size_t end = page.payload.find('\n', begin);
-      rows.push_back(Json::parse(page.payload.substr(begin, end - begin)));
-      begin = end + 1;
-    }
-    if (page.header["at_end"]) return rows;
-    from = page.header["next"];
-  }
-}
-
-std::string chat_line(const std::string& custom_id, const std::string& text, int max_tokens) {
-  const Json line = {{"custom_id", custom_id},
-                     {"method", "POST"},
-                     {"url", "/v1/chat/completions"},
-                     {"body",
-                      {{"model", "default"},
-                       {"messages", Json::array({{{"role", "user"}, {"content", text}}})},
-                       {"max_tokens", max_tokens},
-                       {"min_tokens", max_tokens},
-                       {"ignore_eos", true},
-                       {"temperature", 0}}}};
-  return line.dump() + "\n";
 }
 
 }  // namespace batchmill::testing

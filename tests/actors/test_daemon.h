@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "actors/daemon.h"
-#include "queue/job_client.h"
 #include "storage/job_store.h"
+#include "tests/actors/test_client.h"
 #include "tests/support/scripted_runner.h"
 
 namespace batchmill::testing {
@@ -49,23 +49,27 @@ class TestDaemon {
   void stop(std::chrono::milliseconds drain_timeout = std::chrono::seconds(10));
   bool running() const { return daemon_ != nullptr; }
 
-  // Submits a job's content; returns its id.
+  // As the client's.
   std::string submit(
       const std::string& content, Json open = Json::object(),
-      const JobClient::Progress& progress = [](std::uint64_t) {});
-  Json request(Json header);
-  std::string request_payload(Json header);
-  Json batch(const std::string& job);
-  // Waits until the job has ended; fails the test after a minute. Returns its batch object.
-  Json wait(const std::string& job);
-  // Waits until `holds` is true of the job's batch object.
-  Json wait_until(const std::string& job, const std::function<bool(const Json&)>& holds);
+      const JobClient::Progress& progress = [](std::uint64_t) {}) {
+    if (!open.contains("key")) open["key"] = "key-" + std::to_string(next_key_++);
+    return client_->submit(content, open, progress);
+  }
+  Json request(Json header) { return client_->request(std::move(header)); }
+  std::string request_payload(Json header) { return client_->request_payload(std::move(header)); }
+  Json batch(const std::string& job) { return client_->batch(job); }
+  Json wait(const std::string& job) { return client_->wait(job); }
+  Json wait_until(const std::string& job, const std::function<bool(const Json&)>& holds) {
+    return client_->wait_until(job, holds);
+  }
+  std::vector<Json> results(const std::string& job) { return client_->results(job); }
+  std::vector<Json> costs(const std::string& job, const std::string& by) {
+    return client_->costs(job, by);
+  }
   void wait_for(const std::function<bool()>& holds);
   // Why the daemon gave up; empty while it has not.
   std::string fatal_reason() const;
-  // All output and error lines, parsed.
-  std::vector<Json> results(const std::string& job);
-  std::vector<Json> costs(const std::string& job, const std::string& by);
 
   // What the scripted device has computed since the last start.
   std::int64_t num_rows() const { return runner_ == nullptr ? 0 : runner_->num_rows(); }
@@ -77,13 +81,10 @@ class TestDaemon {
   TemporaryDirectory directory_;
   ScriptedRunner* runner_ = nullptr;
   std::unique_ptr<Daemon> daemon_;
-  std::unique_ptr<JobClient> client_;
+  std::unique_ptr<TestClient> client_;
   int next_key_ = 0;
   mutable std::mutex mutex_;
   std::string fatal_reason_;
 };
-
-// A chat line that asks for exactly `max_tokens` tokens.
-std::string chat_line(const std::string& custom_id, const std::string& text, int max_tokens = 4);
 
 }  // namespace batchmill::testing
