@@ -77,9 +77,9 @@ class ProgramTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def start_daemon(self, *args, env=None):
+    def start_daemon(self, *args, env=None, model=TINY_MODEL):
         """A batchmilld that has said that it is ready."""
-        process = self.start("batchmilld", "--model", TINY_MODEL, *args,
+        process = self.start("batchmilld", "--model", model, *args,
                              env={"BATCHMILL_DAEMON_LOG_LEVEL": "warn", **(env or {})})
         end = time.monotonic() + DEADLINE_S
         said = ""
