@@ -184,8 +184,9 @@ void Database::fail(const rocksdb::Status& status, bool opening) const {
   if (contains(text, "Permission denied") || contains(text, "Read-only file system")) {
     fail_as(Kind::kFull, "the store in " + directory_ + " cannot be written");
   }
-  // "While lock file", or held by this very process.
-  if (opening && contains(text, "lock ")) {
+  // "While lock file", or "lock hold by current process".
+  if (opening && status.IsIOError() &&
+      (contains(text, "lock file") || contains(text, "lock hold"))) {
     fail_as(Kind::kLocked, "the store in " + directory_ + " is in use by another process");
   }
   // A file that the database names must be there and be whole.

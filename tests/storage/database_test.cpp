@@ -3,20 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
-#include <rocksdb/file_system.h>
 
-#include <atomic>
 #include <fstream>
 
 #include "storage/record_codec.h"
 #include "storage/store.h"
 #include "tests/storage/store_fixture.h"
+#include "tests/support/fullable_file_system.h"
 
 namespace batchmill {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class DatabaseTest : public StoreTest {
  protected:
@@ -107,6 +106,20 @@ TEST_F(DatabaseTest, ADamagedTableIsNamed) {
   EXPECT_THAT(message, HasSubstr(".sst"));
 }
 
+// RocksDB then speaks of a "block checksum", which must not be taken for a "lock".
+TEST_F(DatabaseTest, ATableWithADamagedIndexIsDamagedNotLocked) {
+  prepared_job(300);
+  store_->flush();
+  store_.reset();
+  for (const auto& entry : fs::directory_iterator(directory_.path())) {
+    if (entry.path().extension() != ".sst") continue;
+    for (std::uint64_t at = 0; at + 200 < entry.file_size(); at += 8) damage(entry.path(), at);
+  }
+  std::string message;
+  EXPECT_EQ(open_kind(&message), StorageError::Kind::kDamaged) << message;
+  EXPECT_THAT(message, HasSubstr("block checksum"));
+}
+
 TEST_F(DatabaseTest, AMissingTableIsNamed) {
   prepared_job(30);
   store_->flush();
@@ -140,42 +153,9 @@ TEST_F(DatabaseTest, ALogCutInItsLastWriteIsNoError) {
   EXPECT_EQ(store->check().plan_entries, 20u);
 }
 
-// A disk that is full whenever the test says so.
-class FullableFile : public rocksdb::FSWritableFileOwnerWrapper {
- public:
-  FullableFile(std::unique_ptr<rocksdb::FSWritableFile> file, const std::atomic<bool>& is_full)
-      : FSWritableFileOwnerWrapper(std::move(file)), is_full_(is_full) {}
-
-  using FSWritableFileOwnerWrapper::Append;
-  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
-                           rocksdb::IODebugContext* context) override {
-    if (is_full_) return rocksdb::IOStatus::NoSpace("the test's disk");
-    return FSWritableFileOwnerWrapper::Append(data, options, context);
-  }
-
- private:
-  const std::atomic<bool>& is_full_;
-};
-
-class FullableFileSystem : public rocksdb::FileSystemWrapper {
- public:
-  FullableFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
-  const char* Name() const override { return "FullableFileSystem"; }
-  rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
-                                    std::unique_ptr<rocksdb::FSWritableFile>* result,
-                                    rocksdb::IODebugContext* context) override {
-    std::unique_ptr<rocksdb::FSWritableFile> file;
-    const rocksdb::IOStatus status =
-        FileSystemWrapper::NewWritableFile(name, options, &file, context);
-    if (status.ok()) *result = std::make_unique<FullableFile>(std::move(file), is_full);
-    return status;
-  }
-  std::atomic<bool> is_full{false};
-};
-
 TEST_F(DatabaseTest, AFullDiskStopsWritesUntilThereIsSpace) {
   store_.reset();
-  const auto file_system = std::make_shared<FullableFileSystem>();
+  const auto file_system = std::make_shared<testing::FullableFileSystem>();
   env_ = rocksdb::NewCompositeEnv(file_system);
   store_ = open_store(directory_.path(), small_options(), JobStore::Mode::kReadWrite, env_.get());
   const JobId id = prepared_job(20);
