@@ -87,11 +87,11 @@ JobStore::ResultPage Store::read_results(const JobId& id, ResultOrder order, std
       if (!add(codec::decode_result({"results", bytes}, *value, key, nullptr))) return page;
       page.next = sequence + 1;
     }
-    if (!has_ended_lines) {
-      page.at_end = true;
-      return page;
-    }
-    from = page.next = kEndedLines;
+    if (has_ended_lines) from = page.next = kEndedLines;
+  }
+  if (!has_ended_lines) {
+    page.at_end = true;
+    return page;
   }
 
   // Both columns side by side: a line is answered by its result, or by the job's end.
