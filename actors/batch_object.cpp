@@ -13,11 +13,6 @@ namespace {
 
 Json time_or_null(std::int64_t time_s) { return time_s == 0 ? Json() : Json(time_s); }
 
-std::int64_t end_time_s(const JobState& state) {
-  return std::max(
-      {state.completed_at_s, state.failed_at_s, state.expired_at_s, state.cancelled_at_s});
-}
-
 Json errors_json(const JobState& state) {
   Json data = Json::array();
   for (const JobState::JobError& error : state.errors) {
@@ -41,7 +36,7 @@ double tokens_per_second(const Job& job, const LiveJob* live) {
   if (!job.ended()) return live != nullptr ? live->tokens_per_second : 0.0;
   if (job.state.in_progress_at_s == 0) return 0.0;
   const std::int64_t seconds =
-      std::max<std::int64_t>(1, end_time_s(job.state) - job.state.in_progress_at_s);
+      std::max<std::int64_t>(1, job.state.end_time_s() - job.state.in_progress_at_s);
   const LineUsage& usage = job.counters.usage;
   return static_cast<double>(usage.prompt_tokens + usage.completion_tokens) /
          static_cast<double>(seconds);

@@ -1,11 +1,14 @@
 #include "storage/job.h"
 
+#include <algorithm>
+
 namespace batchmill {
 
-bool Job::ended() const {
-  return state.completed_at_s != 0 || state.failed_at_s != 0 || state.expired_at_s != 0 ||
-         state.cancelled_at_s != 0;
+std::int64_t JobState::end_time_s() const {
+  return std::max({completed_at_s, failed_at_s, expired_at_s, cancelled_at_s});
 }
+
+bool Job::ended() const { return state.end_time_s() != 0; }
 
 std::string_view Job::status() const {
   if (state.failed_at_s != 0) return "failed";

@@ -58,6 +58,7 @@ struct JobState {
   std::uint64_t prefix_prompt_tokens = 0;  // Σ prompt tokens of prepared lines
   // Trie nodes + repeated prompts' last tokens; 0: not yet known.
   std::uint64_t prefix_trie_tokens = 0;
+  std::int64_t end_time_s() const;  // when the job ended, however it did; 0 before
   bool operator==(const JobState&) const = default;
 };
 

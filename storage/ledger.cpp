@@ -62,11 +62,6 @@ class RowSums {
   std::map<Name, std::map<std::string, LedgerRow>> sums_;
 };
 
-std::int64_t end_time_s(const JobState& state) {
-  return std::max(
-      {state.completed_at_s, state.failed_at_s, state.expired_at_s, state.cancelled_at_s});
-}
-
 }  // namespace
 
 void LedgerRow::add(const LedgerRow& other) {
@@ -126,7 +121,7 @@ void Store::read_job_ledger(const Job& job,
   if (job.ended() && answered < job.state.request_lines) {
     LedgerRow out;
     out.job = job.id;
-    out.day = day_text(day_of(end_time_s(job.state)));
+    out.day = day_text(day_of(job.state.end_time_s()));
     out.failed = job.state.request_lines - answered;
     row(out);
   }

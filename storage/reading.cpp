@@ -11,11 +11,6 @@ namespace {
 // In completed order, positions from here on number lines that ended with their job.
 constexpr std::uint64_t kEndedLines = 1ull << 63;
 
-std::int64_t end_time_s(const JobState& state) {
-  return std::max(
-      {state.completed_at_s, state.failed_at_s, state.expired_at_s, state.cancelled_at_s});
-}
-
 }  // namespace
 
 LineResult Store::ended_line(const Job& job, StoredLine line) const {
@@ -24,7 +19,7 @@ LineResult Store::ended_line(const Job& job, StoredLine line) const {
   result.outcome = LineOutcome::kFailed;
   result.error_code = job.state.end_code;
   result.times.queued_us = line.queued_us;
-  result.times.finished_us = end_time_s(job.state) * 1'000'000;
+  result.times.finished_us = job.state.end_time_s() * 1'000'000;
   result.price.currency.clear();
   result.ended_with_job = true;
   result.input = std::move(line.bytes);
