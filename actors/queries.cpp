@@ -55,19 +55,6 @@ Job find_job(const JobStore& store, const std::string& text) {
   return std::move(*job);
 }
 
-// The job with this idempotency key.
-std::optional<Job> find_by_key(const JobStore& store, const std::string& key) {
-  std::optional<JobId> after;
-  while (true) {
-    const std::vector<Job> jobs = store.list(after, kMaxListLimit, "");
-    for (const Job& job : jobs) {
-      if (job.request.idempotency_key == key) return job;
-    }
-    if (jobs.empty()) return std::nullopt;
-    after = jobs.back().id;
-  }
-}
-
 Job job_field(const JobStore& store, const Json& request) {
   const std::string text = text_field(request, "job");
   if (text.empty()) throw QueryError("invalid_request", "the request names no job");
@@ -246,13 +233,14 @@ WireMessage costs(const JobStore& store, const Json& request) {
   const auto from = static_cast<std::uint64_t>(integer_field(request, "from", 0));
   const std::size_t max_bytes = page_bytes(request);
   std::string payload;
-  std::uint64_t index = 0;
+  std::uint64_t next = 0;  // a line's number, or how many rows came before
   struct PageFull {};
   bool at_end = true;
   try {
-    store.read_ledger(id, by, [&](const LedgerRow& row) {
-      if (index < from) {
-        ++index;
+    const auto add = [&](const LedgerRow& row) {
+      if (by == LedgerBy::kLine) next = row.line;
+      if (by != LedgerBy::kLine && next < from) {
+        ++next;
         return;
       }
       if (!payload.empty() && payload.size() >= max_bytes) throw PageFull();
@@ -266,12 +254,17 @@ WireMessage costs(const JobStore& store, const Json& request) {
       }
       payload += ledger_object_json(row, by, custom_id).dump();
       payload += '\n';
-      ++index;
-    });
+      ++next;
+    };
+    if (by == LedgerBy::kLine) {
+      store.read_line_ledger(*id, from, add);
+    } else {
+      store.read_ledger(id, by, add);
+    }
   } catch (const PageFull&) {
     at_end = false;
   }
-  return answer_page(request, {{"next", index}, {"at_end", at_end}}, std::move(payload));
+  return answer_page(request, {{"next", next}, {"at_end", at_end}}, std::move(payload));
 }
 
 // --- explain
@@ -382,7 +375,7 @@ WireMessage Queries::answer(const Json& request) const {
         after = find_job(*store_, text).id;
       }
       if (const std::string key = text_field(request, "key"); !key.empty()) {
-        const std::optional<Job> job = find_by_key(*store_, key);
+        const std::optional<Job> job = store_->job_of_key(key);
         Json batches = Json::array();
         if (job) batches.push_back(batch_object(*job));
         return answer_of(request, {{"batches", std::move(batches)}});

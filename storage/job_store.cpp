@@ -17,7 +17,7 @@ constexpr std::string_view kSerialKey = "serial";
 constexpr std::string_view kDrainKey = "drain";
 constexpr std::string_view kRebuildKey = "rebuilding";
 
-std::string idempotency_key(const std::string& key) { return "key/" + key; }
+std::string index_key(const std::string& idempotency_key) { return "key/" + idempotency_key; }
 
 bool differ(const std::string& a, const std::string& b) {
   return !a.empty() && !b.empty() && a != b;
@@ -195,20 +195,23 @@ std::vector<JobId> Store::unfinished_jobs() const {
   return ids;
 }
 
+std::optional<Job> Store::job_of_key(const std::string& idempotency_key) const {
+  if (idempotency_key.empty()) return std::nullopt;
+  const std::string key = index_key(idempotency_key);
+  const auto known = database_.get(Family::kMeta, key);
+  if (!known) return std::nullopt;
+  if (known->size() != keys::kJobBytes) codec::throw_damaged({"meta", key}, "no job id");
+  return job(keys::get_job(known->data()));
+}
+
 JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms) {
   const std::lock_guard lock(state_mutex_);
-  const std::string index_key = idempotency_key(request.idempotency_key);
-  if (!request.idempotency_key.empty()) {
-    if (const auto known = database_.get(Family::kMeta, index_key)) {
-      if (known->size() != keys::kJobBytes) codec::throw_damaged({"meta", index_key}, "no job id");
-      std::optional<Job> first = job(keys::get_job(known->data()));
-      if (!first) codec::throw_damaged({"meta", index_key}, "names a job that is not there");
-      const std::string& hash = first->state.content_hash.empty() ? first->request.content_hash
-                                                                  : first->state.content_hash;
-      const bool conflict = differ(hash, request.content_hash) ||
-                            differ(first->request.model_fingerprint, request.model_fingerprint);
-      return {std::move(*first), true, conflict};
-    }
+  if (std::optional<Job> first = job_of_key(request.idempotency_key)) {
+    const std::string& hash =
+        first->state.content_hash.empty() ? first->request.content_hash : first->state.content_hash;
+    const bool conflict = differ(hash, request.content_hash) ||
+                          differ(first->request.model_fingerprint, request.model_fingerprint);
+    return {std::move(*first), true, conflict};
   }
   rocksdb::WriteBatch batch;
   const std::int64_t ms = clock_us(std::max(now_ms, last_us_ / 1000 + 1) * 1000, batch) / 1000;
@@ -223,7 +226,7 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
       codec::encode_upload(job.state));
   put_progress(batch, job.id, job.state);
   if (!request.idempotency_key.empty()) {
-    put(batch, Family::kMeta, index_key, keys::job_prefix(job.id));
+    put(batch, Family::kMeta, index_key(request.idempotency_key), keys::job_prefix(job.id));
   }
   database_.write(batch, true);
   Opened opened{job, false, false};

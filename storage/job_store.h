@@ -1,6 +1,6 @@
-// The store: jobs, lines, plan, results and ledger in one RocksDB database. It owns every rule that
-// must hold across a crash. Thread-safe; calls block (reads: microseconds to milliseconds; durable
-// writes: one log sync, shared by concurrent callers). Throws StorageError on failure.
+// Jobs, lines, plan, results and ledger in one RocksDB database, with every rule that must hold
+// across a crash. Thread-safe; calls block (reads: microseconds to milliseconds; durable writes:
+// one log sync, shared by concurrent callers). Throws StorageError on failure.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ class JobStore {
   };
   virtual Opened open_job(const JobRequest& request, std::int64_t now_ms) = 0;  // durable
   virtual std::optional<Job> job(const JobId& id) const = 0;
+  virtual std::optional<Job> job_of_key(const std::string& idempotency_key) const = 0;
   // Newest first; `after`: strictly older than it; `status`: only these ("" = all).
   virtual std::vector<Job> list(const std::optional<JobId>& after, std::size_t limit,
                                 const std::string& status) const = 0;
@@ -64,38 +65,33 @@ class JobStore {
     std::uint64_t last_line = 0;  // the new watermark
     std::vector<PlanEntry> entries;
     std::vector<LineResult> failures;
-    // custom_id → line for every line that could be read, in order. The store looks for earlier
-    // owners; lines that are no owner must be turned into duplicate_custom_id failures first.
+    // custom_id → line of the lines that own theirs (see find_owners).
     std::vector<std::pair<std::string, std::uint64_t>> custom_ids;
     std::vector<std::string> warnings;
   };
-  // The line that owns each of `custom_ids` in the job so far, or 0. After a restart a line may be
-  // prepared again and then owns its own id already.
+  // The line that owns each of `custom_ids` so far, or 0; maybe one that is prepared once more.
   virtual std::vector<std::uint64_t> find_owners(const JobId& id,
                                                  std::span<const std::string> custom_ids) const = 0;
-  // One atomic write, durable when it holds failures. Ignored (false) when the job has ended or the
+  // One atomic write, durable with failures. Ignored (false) when the job has ended or the
   // watermark is already past. Lines that have a result already get no second one and no entry.
   virtual bool commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) = 0;
   virtual void set_strict_checked(const JobId& id) = 0;
   virtual void fail_job(const JobId& id, const std::string& code,
                         std::vector<JobState::JobError> errors, std::int64_t now_s) = 0;
   // Once all lines are prepared: computes prefix_trie_tokens by one ordered scan and stores it.
-  // Before that, and when it is known, it does nothing. A job that ends by itself is measured then.
+  // Before that, and when it is known, it does nothing.
   virtual void measure_prefixes(const JobId& id) = 0;
 
-  // --- Plan (see plan.h) and attempts.
-  // Lines of ended jobs are left out; go on at `page.next`.
+  // --- Plan (see plan.h) and attempts. Lines of ended jobs are left out; go on at `page.next`.
   virtual PlanPage read_plan(const PlanRange& range, std::size_t max_entries) const = 0;
-  // Full entry of a line, absent when it has none any more.
-  virtual std::optional<PlanEntry> plan_entry(const PlanKey& key) const = 0;
+  virtual std::optional<PlanEntry> plan_entry(const PlanKey& key) const = 0;  // absent: it is gone
   virtual std::vector<PlanLevel> plan_levels() const = 0;
-  // The serial of the newest entry: a sweep that starts now is made of entries up to it.
-  virtual std::uint64_t plan_serial() const = 0;
+  virtual std::uint64_t plan_serial() const = 0;  // of the newest entry
   // Replaces entries whose lines were prepared again (another fingerprint, lane or priority): one
   // atomic write; a line that has no entry at its old key any more gets none.
   virtual void replace_plan(std::span<const PlanKey> old_keys,
                             std::span<const PlanEntry> entries) = 0;
-  // Adds 1 to the line's attempts (not synced) and returns the new count.
+  // Adds 1 to the lines' attempts (not synced) and returns the new counts.
   virtual std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) = 0;
   virtual std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const = 0;
   virtual void clear_attempts(std::span<const LineKey> lines) = 0;  // a clean stop put them back
@@ -131,14 +127,18 @@ class JobStore {
                                   const std::string& custom_id) const = 0;  // 0: none
   virtual std::optional<StoredLine> line(const LineKey& key) const = 0;
 
-  // --- Ledger. Rows of one job, or of all jobs without `id`.
+  // --- Ledger. Rows of one job, or of all jobs without `id`. The sink may throw to end it.
+  using LedgerSink = std::function<void(const LedgerRow&)>;
   virtual void read_ledger(const std::optional<JobId>& id, LedgerBy by,
-                           const std::function<void(const LedgerRow&)>& row) const = 0;
+                           const LedgerSink& sink) const = 0;
+  // By line, from this line of the job on.
+  virtual void read_line_ledger(const JobId& id, std::uint64_t first_line,
+                                const LedgerSink& sink) const = 0;
 
   // --- Care.
   virtual void flush() = 0;
-  // Recomputes ids, done order, counters and ledger from lines and results, and empties the plan:
-  // lines without a result are then prepared again. Nothing else may use the store meanwhile.
+  // Recomputes everything from lines and results and empties the plan: lines without a result are
+  // then prepared again. Nothing else may use the store meanwhile.
   virtual void rebuild() = 0;
   struct CheckReport {
     std::vector<std::string> problems;

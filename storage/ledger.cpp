@@ -101,8 +101,7 @@ LedgerRow ledger_of(const LineResult& result) {
   return row;
 }
 
-void Store::read_job_ledger(const Job& job,
-                            const std::function<void(const LedgerRow&)>& row) const {
+void Store::read_job_ledger(const Job& job, const LedgerSink& sink) const {
   const std::string prefix = keys::job_prefix(job.id);
   for (Database::Cursor cursor(database_, Family::kLedger, prefix, keys::behind(prefix));
        cursor.valid(); cursor.next()) {
@@ -115,7 +114,7 @@ void Store::read_job_ledger(const Job& job,
     out.model = std::move(key->model);
     out.currency = std::move(key->currency);
     out.price_version = std::move(key->price_version);
-    row(out);
+    sink(out);
   }
   const std::uint64_t answered = job.counters.completed + job.counters.failed;
   if (job.ended() && answered < job.state.request_lines) {
@@ -123,29 +122,29 @@ void Store::read_job_ledger(const Job& job,
     out.job = job.id;
     out.day = day_text(day_of(job.state.end_time_s()));
     out.failed = job.state.request_lines - answered;
-    row(out);
+    sink(out);
   }
 }
 
-void Store::read_line_ledger(const Job& job,
-                             const std::function<void(const LedgerRow&)>& row) const {
+void Store::read_line_ledger(const JobId& id, std::uint64_t first_line,
+                             const LedgerSink& sink) const {
   constexpr std::size_t kPageResults = 1'000;
   constexpr std::size_t kPageBytes = 4 << 20;
   ResultPage page;
+  page.next = first_line;
   while (!page.at_end) {
-    page = read_results(job.id, ResultOrder::kInput, page.next, kPageResults, kPageBytes);
+    page = read_results(id, ResultOrder::kInput, page.next, kPageResults, kPageBytes);
     for (LineResult& result : page.results) {
       LedgerRow out = ledger_of(result);
       out.line = result.key.line;
       out.custom_id = std::move(result.custom_id);
       out.input = std::move(result.input);
-      row(out);
+      sink(out);
     }
   }
 }
 
-void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by,
-                        const std::function<void(const LedgerRow&)>& row) const {
+void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by, const LedgerSink& sink) const {
   std::vector<JobId> ids;
   if (id) {
     ids.push_back(*id);
@@ -161,7 +160,7 @@ void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by,
       continue;
     }
     if (by == LedgerBy::kLine) {
-      read_line_ledger(*job, row);
+      read_line_ledger(job_id, 0, sink);
       continue;
     }
     RowSums<std::string> job_sums;  // by model
@@ -176,9 +175,9 @@ void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by,
         sums.add(by == LedgerBy::kDay ? part.day : part.model, names, part);
       }
     });
-    job_sums.emit(row);
+    job_sums.emit(sink);
   }
-  sums.emit(row);
+  sums.emit(sink);
 }
 
 }  // namespace batchmill

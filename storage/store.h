@@ -27,6 +27,7 @@ class Store : public JobStore {
 
   Opened open_job(const JobRequest& request, std::int64_t now_ms) override;
   std::optional<Job> job(const JobId& id) const override;
+  std::optional<Job> job_of_key(const std::string& idempotency_key) const override;
   std::vector<Job> list(const std::optional<JobId>& after, std::size_t limit,
                         const std::string& status) const override;
   std::vector<JobId> unfinished_jobs() const override;
@@ -70,7 +71,9 @@ class Store : public JobStore {
   std::optional<StoredLine> line(const LineKey& key) const override;
 
   void read_ledger(const std::optional<JobId>& id, LedgerBy by,
-                   const std::function<void(const LedgerRow&)>& row) const override;
+                   const LedgerSink& sink) const override;
+  void read_line_ledger(const JobId& id, std::uint64_t first_line,
+                        const LedgerSink& sink) const override;
 
   void flush() override;
   void rebuild() override;
@@ -100,7 +103,6 @@ class Store : public JobStore {
   void put(rocksdb::WriteBatch& batch, Family family, std::string_view key,
            std::string_view value) const;
   void erase(rocksdb::WriteBatch& batch, Family family, std::string_view key) const;
-  // Everything that begins with `prefix`.
   void erase_prefix(rocksdb::WriteBatch& batch, Family family, std::string_view prefix) const;
   void put_progress(rocksdb::WriteBatch& batch, const JobId& id, const JobState& state) const;
 
@@ -119,8 +121,7 @@ class Store : public JobStore {
   // Ends a job for good: the record, the leftovers, the table of unfinished jobs.
   void write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::WriteBatch& batch);
   std::uint64_t count_trie_tokens(const JobId& id) const;
-  void read_job_ledger(const Job& job, const std::function<void(const LedgerRow&)>& row) const;
-  void read_line_ledger(const Job& job, const std::function<void(const LedgerRow&)>& row) const;
+  void read_job_ledger(const Job& job, const LedgerSink& sink) const;
   LineResult ended_line(const Job& job, StoredLine line) const;
   void rebuild_job(const Job& job);
 
@@ -141,10 +142,8 @@ class Store : public JobStore {
 std::unique_ptr<JobStore> open_store(const std::string& directory, const StorageOptions& options,
                                      JobStore::Mode mode, rocksdb::Env* env);
 
-// UTC day number of a wall-clock second, and its YYYY-MM-DD.
-std::uint32_t day_of(std::int64_t seconds);
-std::string day_text(std::uint32_t day);
-// What a result adds to the ledger.
-LedgerRow ledger_of(const LineResult& result);
+std::uint32_t day_of(std::int64_t seconds);  // UTC day number of a wall-clock second
+std::string day_text(std::uint32_t day);  // YYYY-MM-DD
+LedgerRow ledger_of(const LineResult& result);  // what a result adds
 
 }  // namespace batchmill
