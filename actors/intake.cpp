@@ -8,15 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "queue/open_request.h"
+
 namespace batchmill {
 namespace {
 
 using Context = std::shared_ptr<ActorContext>;
 using Self = IntakeActor::stateful_pointer<IntakeState>;
 
-constexpr std::int64_t kMaxDeadlineS = 10LL * 366 * 24 * 3600;
-constexpr std::size_t kMaxTextBytes = 4096;  // of a name, key or metadata value
-constexpr std::size_t kMaxMetadata = 64;
 constexpr const char* kOpenAgain = "this upload is not open here: open it again to go on";
 
 // The client asked for something that cannot be.
@@ -33,56 +32,25 @@ class Refusal : public std::runtime_error {
 std::string text_field(const Json& header, const char* name) {
   const auto field = header.find(name);
   if (field == header.end() || field->is_null()) return "";
-  if (!field->is_string() || field->get_ref<const std::string&>().size() > kMaxTextBytes) {
-    throw Refusal("invalid_request",
-                  fmt::format("{} must be a string of at most {} bytes", name, kMaxTextBytes));
+  if (!field->is_string()) {
+    throw Refusal("invalid_request", fmt::format("{} must be a string", name));
   }
   return field->get<std::string>();
 }
 
-std::int64_t integer_field(const Json& header, const char* name, std::int64_t least,
-                           std::int64_t most) {
-  const auto field = header.find(name);
-  if (field == header.end() || field->is_null()) return 0;
-  const bool fits = field->is_number_integer() &&
-                    !(field->is_number_unsigned() &&
-                      field->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) &&
-                    field->get<std::int64_t>() >= least && field->get<std::int64_t>() <= most;
-  if (!fits) {
-    throw Refusal("invalid_request",
-                  fmt::format("{} must be a whole number from {} to {}", name, least, most));
-  }
-  return field->get<std::int64_t>();
-}
-
-bool bool_field(const Json& header, const char* name) {
-  const auto field = header.find(name);
-  if (field == header.end() || field->is_null()) return false;
-  if (!field->is_boolean()) {
-    throw Refusal("invalid_request", fmt::format("{} must be true or false", name));
-  }
-  return field->get<bool>();
-}
-
 JobRequest job_request(const Json& header) {
+  std::string why;
+  std::optional<OpenRequest> open = read_open_request(header, &why);
+  if (!open) throw Refusal("invalid_request", why);
   JobRequest request;
-  request.name = text_field(header, "name");
-  request.priority = static_cast<std::int32_t>(integer_field(header, "priority", -10, 10));
-  request.strict = bool_field(header, "strict");
-  request.deadline_s = integer_field(header, "deadline_s", 0, kMaxDeadlineS);
-  request.idempotency_key = text_field(header, "key");
-  request.content_hash = text_field(header, "content_hash");
-  request.model_fingerprint = text_field(header, "model_fingerprint");
-  if (const auto metadata = header.find("metadata");
-      metadata != header.end() && !metadata->is_null()) {
-    if (!metadata->is_object() || metadata->size() > kMaxMetadata) {
-      throw Refusal("invalid_request",
-                    fmt::format("metadata must be an object of at most {} strings", kMaxMetadata));
-    }
-    for (const auto& [name, value] : metadata->items()) {
-      request.metadata[name] = text_field(*metadata, name.c_str());
-    }
-  }
+  request.name = std::move(open->name);
+  request.priority = open->priority;
+  request.strict = open->strict;
+  request.deadline_s = open->deadline_s;
+  request.idempotency_key = std::move(open->key);
+  request.content_hash = std::move(open->content_hash);
+  request.model_fingerprint = std::move(open->model_fingerprint);
+  request.metadata = std::move(open->metadata);
   return request;
 }
 

@@ -1,5 +1,7 @@
 #include "queue/open_request.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "queue/field_reader.h"
@@ -12,10 +14,20 @@ constexpr std::size_t kMaxKeyCharacters = 64;
 constexpr std::size_t kMaxValueCharacters = 512;
 constexpr std::int64_t kMaxDeadline_s = 10LL * 365 * 86'400;
 
+constexpr std::size_t kMaxTextBytes = 4096;
+
 std::size_t characters(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
+}
+
+std::string text(FieldReader* fields, std::string_view name) {
+  std::string value = fields->string(name).value_or("");
+  if (value.size() > kMaxTextBytes) {
+    fields->fail_value(name, fmt::format("a string of at most {} bytes", kMaxTextBytes), value);
+  }
+  return value;
 }
 
 void read_metadata(FieldReader* fields, OpenRequest* request) {
@@ -41,17 +53,16 @@ std::optional<OpenRequest> read_open_request(const Json& header, std::string* wh
   std::optional<LineError> error;
   FieldReader fields(header, "", &error);
   if (const Json* const key = fields.require("key")) {
-    request.key = fields.string("key").value_or("");
+    request.key = text(&fields, "key");
     if (request.key.empty()) fields.fail_value("key", "a string that is not empty", *key);
   }
-  request.name = fields.string("name").value_or("");
+  request.name = text(&fields, "name");
   request.priority = static_cast<std::int32_t>(fields.integer("priority", -10, 10).value_or(0));
   request.strict = fields.boolean("strict", false);
   request.deadline_s = fields.integer("deadline_s", 0, kMaxDeadline_s).value_or(0);
   read_metadata(&fields, &request);
-  request.content_hash = fields.string("content_hash").value_or("");
-  request.model_fingerprint = fields.string("model_fingerprint").value_or("");
-  request.fresh = fields.boolean("fresh", false);
+  request.content_hash = text(&fields, "content_hash");
+  request.model_fingerprint = text(&fields, "model_fingerprint");
   if (!error) return request;
   *why = error->message;
   return std::nullopt;

@@ -19,7 +19,6 @@ struct OpenRequest {
   std::map<std::string, std::string> metadata;  // OpenAI's limits: 16 pairs, 64 and 512 characters
   std::string content_hash;  // empty: not known yet
   std::string model_fingerprint;
-  bool fresh = false;  // compute anew although the same job may be known
 };
 
 // Absent when a field is missing or wrong; `why` then names it.
