@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
+#include <utility>
+
 namespace batchmill {
 namespace {
+
+constexpr std::chrono::seconds kRetryAfter{1};  // after a write that the disk refused
 
 LineCompletion poison_failure(WorkItem item) {
   LineCompletion completion;
@@ -40,19 +45,39 @@ void feed_devices(DispatcherState& state, ActorContext& context) {
   }
 }
 
+// Lines that were given back in good order show no sign of poison.
+void forgive_attempts(const std::vector<LineKey>& lines, ActorContext& context) {
+  try {
+    context.store->clear_attempts(lines);
+  } catch (const StorageError& error) {
+    if (error.kind() != StorageError::Kind::kFull) throw;
+    spdlog::warn("{} lines that came back count as tried: {}", lines.size(), error.what());
+  }
+}
+
 }  // namespace
 
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
                                           std::shared_ptr<ActorContext> context,
                                           std::vector<std::string> device_fingerprints) {
   self->state.picker = std::make_unique<WorkPicker>(context->store, std::move(device_fingerprints));
-  const auto feed = [self, context] { feed_devices(self->state, *context); };
+  const auto feed = [self, context] {
+    try {
+      feed_devices(self->state, *context);
+    } catch (const StorageError& error) {
+      if (error.kind() != StorageError::Kind::kFull) throw;
+      if (std::exchange(self->state.retry_scheduled, true)) return;
+      spdlog::error("admission waits for disk space: {}", error.what());
+      self->delayed_send(self, kRetryAfter, plan_atom::value);
+    }
+  };
   return {
       [=](pull_atom, const WorkRequest& request) {
         self->state.hungry[request.device] = request;
         feed();
       },
       [=](plan_atom) {
+        self->state.retry_scheduled = false;
         self->state.picker->plan_changed();
         feed();
       },
@@ -61,7 +86,7 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
         feed();
       },
       [=](returned_atom, const std::vector<LineKey>& lines) {
-        context->store->clear_attempts(lines);  // given back in good order: no sign of poison
+        forgive_attempts(lines, *context);
         self->state.picker->returned(lines);
         feed();
       },

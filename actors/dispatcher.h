@@ -15,6 +15,7 @@ struct DispatcherState {
   std::unique_ptr<WorkPicker> picker;
   // The latest wish of each device that could not be met whole; tried again at every change.
   std::map<std::uint32_t, WorkRequest> hungry;
+  bool retry_scheduled = false;  // the disk is full: nothing is admitted until it has space
 };
 
 // `device_fingerprints`: [devices] the model that each device runs.

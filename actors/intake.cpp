@@ -255,7 +255,14 @@ IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> sel
           if (error.kind() != StorageError::Kind::kFull) throw;
         }
       },
-      [=](tick_atom) { close_idle(self->state, *context); },
+      [=](tick_atom) {
+        try {
+          close_idle(self->state, *context);
+        } catch (const StorageError& error) {
+          if (error.kind() != StorageError::Kind::kFull) throw;
+          spdlog::error("idle uploads stay open until the disk has space: {}", error.what());
+        }
+      },
       [=](flush_atom) {
         self->state.flush_scheduled = false;
         flush(self->state, *context);

@@ -48,7 +48,7 @@ using PreparerActor = caf::typed_actor<
 using DispatcherActor = caf::typed_actor<
     // A device has room.
     caf::reacts_to<pull_atom, WorkRequest>,
-    // The plan has new entries.
+    // The plan has new entries. INTERNAL too: try again after the disk was full.
     caf::reacts_to<plan_atom>,
     // These lines have results now.
     caf::reacts_to<done_atom, std::vector<LineKey>>,

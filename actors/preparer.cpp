@@ -165,7 +165,7 @@ bool end_of_lines(PreparerState& state, const Context& context, const Job& job, 
     return false;
   }
   spdlog::info("{} is strict and has bad lines: nothing of it runs", job.id.to_string());
-  store.fail_job(job.id, "invalid_request", std::move(progress.errors), context->clock->now_s());
+  store.fail_job(job.id, "invalid_request", progress.errors, context->clock->now_s());
   state.progress.erase(job.id);
   return true;
 }
@@ -198,25 +198,28 @@ std::optional<Chunk> read_chunk(PreparerState& state, const Context& context, co
   return chunk;
 }
 
+// The store refused a write of the job in turn. A full disk is given time; other failures end the
+// actor.
+void try_later(Self self, const StorageError& error) {
+  // An upload that turned out to hold no request takes its job away.
+  if (error.kind() == StorageError::Kind::kMissing) return self->send(self, prepare_atom::value);
+  if (error.kind() != StorageError::Kind::kFull) throw error;
+  spdlog::error("preparing waits for disk space: {}", error.what());
+  self->delayed_send(self, kRetryAfter, prepare_atom::value);
+}
+
 void finish_chunk(Self self, const Context& context, Chunk& chunk) {
+  self->state.busy = false;
   try {
     if (chunk.checking) {
       check_chunk(self->state, context, chunk);
     } else {
       commit_chunk(self->state, context, chunk);
     }
+    self->send(self, prepare_atom::value);
   } catch (const StorageError& error) {
-    if (error.kind() == StorageError::Kind::kFull) {
-      spdlog::error("preparing waits for disk space: {}", error.what());
-      self->state.busy = false;
-      self->delayed_send(self, kRetryAfter, prepare_atom::value);
-      return;
-    }
-    // An upload that turned out to hold no request takes its job away.
-    if (error.kind() != StorageError::Kind::kMissing) throw;
+    try_later(self, error);
   }
-  self->state.busy = false;
-  self->send(self, prepare_atom::value);
 }
 
 void start_chunk(Self self, const Context& context, Chunk ready) {
@@ -266,7 +269,13 @@ PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerSt
           const JobId job = queue.front();
           queue.pop_front();
           bool finished = true;
-          std::optional<Chunk> chunk = read_chunk(self->state, context, job, &finished);
+          std::optional<Chunk> chunk;
+          try {
+            chunk = read_chunk(self->state, context, job, &finished);
+          } catch (const StorageError& error) {
+            queue.push_back(job);
+            return try_later(self, error);
+          }
           if (!finished) queue.push_back(job);
           if (chunk) start_chunk(self, context, std::move(*chunk));
         }

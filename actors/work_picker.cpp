@@ -15,6 +15,7 @@ WorkPicker::WorkPicker(JobStore* store, std::vector<std::string> device_fingerpr
 void WorkPicker::refresh_levels() {
   // A level that has run dry keeps its cursor: its place in the sweep and its share are still true
   // when entries come again. Their number is bounded by priorities × lanes × models.
+  job_may_run_.clear();  // of jobs that have ended, too
   double least = 0.0;
   bool any = false;
   for (const auto& [key, level] : levels_) {
@@ -110,18 +111,31 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
       picked.push_back(std::move(work));
     }
   }
-  if (picked.empty() && !alone.empty() && num_in_flight_[device] == 0) {
+  const bool runs_alone = picked.empty() && !alone.empty() && num_in_flight_[device] == 0;
+  if (runs_alone) {
     picked.push_back(std::move(alone.front()));
     alone.pop_front();
-    running_alone_[device] = true;
   }
-
-  std::vector<LineKey> keys;
-  for (const WorkItem& work : picked) keys.push_back(work.key);
-  const std::vector<std::uint32_t> attempts = store_->begin_attempts(keys);
-  for (std::size_t i = 0; i < picked.size(); ++i) picked[i].attempt = attempts[i];
+  begin_attempts(picked);
   num_in_flight_[device] += picked.size();
+  running_alone_[device] = runs_alone;
   return picked;
+}
+
+void WorkPicker::begin_attempts(std::vector<WorkItem>& picked) {
+  if (picked.empty()) return;
+  std::vector<LineKey> keys;
+  keys.reserve(picked.size());
+  for (const WorkItem& work : picked) keys.push_back(work.key);
+  try {
+    const std::vector<std::uint32_t> attempts = store_->begin_attempts(keys);
+    for (std::size_t i = 0; i < picked.size(); ++i) picked[i].attempt = attempts[i];
+  } catch (const StorageError&) {
+    // They were not handed out: the cursors come by again.
+    for (const LineKey& key : keys) in_flight_.erase(key);
+    levels_stale_ = true;
+    throw;
+  }
 }
 
 std::vector<WorkItem> WorkPicker::take_poisoned() { return std::exchange(poisoned_, {}); }

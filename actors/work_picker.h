@@ -19,9 +19,9 @@ namespace batchmill {
 
 class WorkPicker {
  public:
-  // A line that was in flight when the process died this many times runs alone …
+  // The attempt in which a line runs alone, because the process died in those before it …
   static constexpr std::uint32_t kAttemptAlone = 3;
-  // … and if that ends the process too, it has failed.
+  // … and the last one: if that ends the process too, the line has failed.
   static constexpr std::uint32_t kMaxAttempts = 3;
   // Weight of one priority level against the level below it.
   static constexpr double kWeightPerLevel = 2.0;
@@ -32,7 +32,8 @@ class WorkPicker {
   WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints);
 
   // Lines for the device: at most request.max_lines, and no further one once request.max_tokens
-  // prompt tokens are reached. Their attempts are counted. Empty when nothing may run now.
+  // prompt tokens are reached. Their attempts are counted. Empty when nothing may run now. When
+  // the store cannot be written it throws StorageError, and nothing is in flight for it.
   std::vector<WorkItem> pick(const WorkRequest& request);
 
   // Lines that pick() found to have used up their attempts, to be failed; taken once.
@@ -57,6 +58,7 @@ class WorkPicker {
   double weight(const PlanLevel& level) const;
   bool admissible(const PlanItem& item);
   bool job_may_run(const JobId& job);
+  void begin_attempts(std::vector<WorkItem>& picked);
   void land(const std::vector<LineKey>& lines);
 
   JobStore* store_;
@@ -67,7 +69,7 @@ class WorkPicker {
   std::vector<std::size_t> num_in_flight_;  // [devices]
   std::vector<bool> running_alone_;  // [devices]
   std::map<std::uint32_t, std::deque<WorkItem>> alone_;  // device → lines waiting to run alone
-  std::map<JobId, bool> job_may_run_;  // cache, cleared by job_changed
+  std::map<JobId, bool> job_may_run_;  // cache, cleared at every change
   std::vector<WorkItem> poisoned_;
 };
 
