@@ -13,18 +13,20 @@ void announce(const ActorContext& context, const JobId& job) {
   send_to<DispatcherActor>(context.directory, changed_atom::value, job);
 }
 
+WireMessage failure(const Json& header, std::string_view code, std::string_view message) {
+  return {error_header(header, code, message), "", false};
+}
+
 // cancel, pause, resume.
 WireMessage change_job(const Json& header, const std::string& what, ActorContext& context,
                        const Queries& queries) {
   const Json named = header.value("job", Json());
   const std::optional<JobId> id =
       named.is_string() ? JobId::parse(named.get_ref<const std::string&>()) : std::nullopt;
-  const std::optional<Job> job = id ? context.store->job(*id) : std::nullopt;
+  std::optional<Job> job = id ? context.store->job(*id) : std::nullopt;
   if (!job) {
-    return {error_header(header, "no_such_job",
-                         fmt::format("there is no job {}",
-                                     named.is_string() ? named.get<std::string>() : named.dump())),
-            "", false};
+    const std::string text = named.is_string() ? named.get<std::string>() : named.dump();
+    return failure(header, "no_such_job", fmt::format("there is no job {}", text));
   }
   bool changed = false;
   if (what == "cancel") {
@@ -44,7 +46,9 @@ WireMessage change_job(const Json& header, const std::string& what, ActorContext
   }
   Json answer = {{"op", "response"}, {"changed", changed}};
   if (header.contains("id")) answer["id"] = header["id"];
-  answer["batch"] = queries.batch_object(*context.store->job(*id));
+  // An upload that holds no line takes its job away meanwhile.
+  if (std::optional<Job> now = context.store->job(*id)) job = std::move(now);
+  answer["batch"] = queries.batch_object(*job);
   return {std::move(answer), "", false};
 }
 
@@ -57,9 +61,7 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
   });
   // What a control before this one left unanswered.
   for (const auto& [peer, header] : context->requests.take_all()) {
-    context->reply(
-        peer, {error_header(header, "interrupted", "the daemon had to start anew: ask again"), "",
-               false});
+    context->reply(peer, failure(header, "interrupted", "the daemon had to start anew: ask again"));
   }
   return {[=](frame_atom, const PeerMessage& frame) {
     const Json& header = frame.message.header;
@@ -70,12 +72,13 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
       context->reply(frame.peer, changes ? change_job(header, what, *context, *self->state.queries)
                                          : self->state.queries->answer(header));
     } catch (const StorageError& error) {
-      context->reply(frame.peer, {error_header(header, "storage_error", error.what()), "", false});
-      context->requests.remove(frame.peer, header);
-      if (error.kind() != StorageError::Kind::kFull) throw;
-    } catch (const Json::exception& error) {
+      // The client hears of it; a record that is damaged must not end what works.
+      const bool gone = error.kind() == StorageError::Kind::kMissing;
+      if (!gone) spdlog::error("a request for {} failed: {}", what, error.what());
       context->reply(frame.peer,
-                     {error_header(header, "invalid_request", error.what()), "", false});
+                     failure(header, gone ? "no_such_job" : "storage_error", error.what()));
+    } catch (const Json::exception& error) {
+      context->reply(frame.peer, failure(header, "invalid_request", error.what()));
     }
     context->requests.remove(frame.peer, header);
   }};
