@@ -191,6 +191,9 @@ PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& li
     prepared.entry = plan_entry(request, *model, key, job, default_max_tokens_, now_us);
   } catch (const LineRefused& refused) {
     return fail(refused.error().code, refused.error().message);
+  } catch (const std::exception& error) {
+    // Whatever one line meets must not stop the others.
+    return fail("internal_error", fmt::format("the line could not be prepared: {}", error.what()));
   }
   return prepared;
 }
