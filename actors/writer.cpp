@@ -3,9 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "actors/output_line.h"
+#include "queue/batch_line.h"
 
 namespace batchmill {
 namespace {
@@ -29,9 +32,23 @@ LineUsage usage_of(const LineCompletion& completion) {
   return usage;
 }
 
+// What the plan entry says of the line. If it cannot be read, the device failed the line for it,
+// and only the uploaded line still says whose failure it is.
+LineWork work_of(const LineCompletion& completion, const ActorContext& context) {
+  try {
+    return decode_line_work(completion.item.request);
+  } catch (const std::runtime_error&) {
+    if (completion.error_code.empty()) throw;
+    LineWork work;
+    const std::optional<StoredLine> line = context.store->line(completion.item.key);
+    if (line) work.custom_id = parse_batch_line(line->bytes, {}).custom_id.value_or("");
+    return work;
+  }
+}
+
 LineResult result_of(const LineCompletion& completion, const ActorContext& context) {
   const WorkItem& item = completion.item;
-  const LineWork work = decode_line_work(item.request);
+  const LineWork work = work_of(completion, context);
   LineResult result;
   result.key = item.key;
   result.attempt = item.attempt;

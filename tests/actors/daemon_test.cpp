@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "storage/data_directory.h"
 #include "tests/actors/test_daemon.h"
 
 namespace batchmill::testing {
@@ -278,6 +279,43 @@ TEST(DaemonTest, AnswersFromItsFirstMomentOn) {
     EXPECT_TRUE(daemon.request({{"what", "list"}}).contains("batches"));
     daemon.stop(std::chrono::milliseconds(0));
   }
+}
+
+// Writes a job of two lines into the store of a daemon that does not run; the first is planned as
+// `entry` says. Returns the job's id.
+std::string store_job(const TestDaemon& daemon, const std::string& first, PlanEntry entry) {
+  const DataDirectory directory(daemon.data_directory() + "/data", DataDirectory::Lock::kExclusive);
+  const auto store = JobStore::open(directory.store_path(), {}, JobStore::Mode::kReadWrite);
+  const JobId id = store->open_job({}, 1'700'000'000'000).job.id;
+  std::vector<StoredLine> lines = {{1, first}, {2, chat_line("second", "x")}};
+  for (StoredLine& line : lines) line.bytes.pop_back();  // the line end
+  store->append_lines(id, lines, 1'000, 0);
+  store->seal(id, "", 1'700'000'000);
+  JobStore::Prepared prepared;
+  prepared.first_line = prepared.last_line = 1;
+  entry.key = {id, 1};
+  entry.prompts = {{1, 2, 3}};
+  prepared.entries.push_back(std::move(entry));
+  store->commit_prepared(id, std::move(prepared), 1'700'000'000);
+  return id.to_string();
+}
+
+TEST(DaemonTest, FailsALineWhosePlanEntryCannotBeRead) {
+  TestDaemon daemon;
+  PlanEntry entry;
+  entry.model = "tiny";
+  entry.fingerprint =
+      Model::open(BATCHMILL_TEST_DATA "/models/llama3/model-q4_0.gguf")->fingerprint();
+  entry.request = "no LineWork";
+  const std::string job = store_job(daemon, chat_line("unreadable", "x"), std::move(entry));
+  daemon.start();
+  const Json batch = daemon.wait(job);
+  EXPECT_EQ(batch["request_counts"], Json({{"total", 2}, {"completed", 1}, {"failed", 1}}));
+  const Json line = daemon.results(job).at(0);
+  EXPECT_EQ(line["custom_id"], "unreadable");
+  EXPECT_EQ(line["error"]["code"], "internal_error");
+  EXPECT_EQ(daemon.fatal_reason(), "");
+  daemon.stop();
 }
 
 TEST(DaemonTest, StartsAndStopsAHundredTimes) {
