@@ -87,6 +87,7 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
   for (const LineCompletion& completion : group) keys.push_back(completion.item.key);
   const std::vector<std::uint32_t> attempts = context.store->attempts(keys);
 
+  keys.clear();  // from here on: of those taken. A late answer's line is still in flight.
   std::vector<LineResult> results;
   std::vector<PlanKey> plan_keys;
   for (std::size_t i = 0; i < group.size(); ++i) {
@@ -98,10 +99,12 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
                    item.key.line, item.key.job.to_string());
       continue;
     }
+    keys.push_back(item.key);
     results.push_back(result_of(group[i], context));
     plan_keys.push_back(item.plan_key);
   }
-  if (!results.empty()) context.store->commit_results(results, plan_keys, context.clock->now_s());
+  if (results.empty()) return;
+  context.store->commit_results(results, plan_keys, context.clock->now_s());
 
   std::set<JobId> jobs;
   for (const LineKey& key : keys) {
