@@ -59,9 +59,11 @@ void LiveStats::warn(const JobId& job, const std::string& warning) {
   jobs_[job].warnings.insert(warning);
 }
 
-void LiveStats::forget(const JobId& job) {
+void LiveStats::keep_only(const std::vector<JobId>& unfinished) {
   const std::lock_guard lock(mutex_);
-  jobs_.erase(job);
+  std::erase_if(jobs_, [&](const auto& entry) {
+    return !std::binary_search(unfinished.begin(), unfinished.end(), entry.first);
+  });
 }
 
 void LiveStats::forget_running() {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "actors/queries.h"
 #include "storage/records.h"
@@ -25,7 +26,8 @@ class LiveStats {
   void line_finished(const JobId& job, std::int64_t now_s);
   // Something that this start found out about a job; each text once.
   void warn(const JobId& job, const std::string& warning);
-  void forget(const JobId& job);  // the job has ended
+  // Forgets the jobs that are not among `unfinished` (sorted), however they ended.
+  void keep_only(const std::vector<JobId>& unfinished);
   void forget_running();  // the devices are gone with all they had
 
   LiveJob job(const JobId& job, std::int64_t now_s) const;

@@ -133,6 +133,7 @@ void on_tick(const Context& context) {
   }
   store.drain_plan(kDrainEntries);
   store.end_finished_jobs(now_s);
+  context->live->keep_only(store.unfinished_jobs());
   send_to<IntakeActor>(context->directory, tick_atom::value);
 }
 

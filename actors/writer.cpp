@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <optional>
-#include <set>
 #include <stdexcept>
 
 #include "actors/output_line.h"
@@ -106,15 +105,12 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
   if (results.empty()) return;
   context.store->commit_results(results, plan_keys, context.clock->now_s());
 
-  std::set<JobId> jobs;
   for (const LineKey& key : keys) {
     context.live->lines_returned(key.job, 1);
     context.live->line_finished(key.job, context.clock->steady_s());
-    jobs.insert(key.job);
   }
   send_to<DispatcherActor>(context.directory, done_atom::value, std::move(keys));
   for (const JobId& job : context.store->end_finished_jobs(context.clock->now_s())) {
-    context.live->forget(job);
     spdlog::info("{} has ended", job.to_string());
   }
 }

@@ -35,6 +35,16 @@ TEST(LiveStatsTest, ForgetsWhatIsOlderThanTheWindow) {
   EXPECT_DOUBLE_EQ(live.job(kJob, 100 + LiveStats::kWindow).tokens_per_second, 0.0);
 }
 
+TEST(LiveStatsTest, KeepsOnlyUnfinishedJobs) {
+  const JobId ended{{2}};
+  LiveStats live;
+  live.lines_started(kJob, 5);
+  live.lines_started(ended, 7);
+  live.keep_only({kJob});
+  EXPECT_EQ(live.job(kJob, 0).lines_running, 5u);
+  EXPECT_EQ(live.job(ended, 0).lines_running, 0u);
+}
+
 TEST(LiveStatsTest, SaysNothingOfAnUnknownJob) {
   LiveStats live;
   EXPECT_EQ(live.job(kJob, 5).lines_running, 0u);
