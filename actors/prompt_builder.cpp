@@ -17,7 +17,7 @@ namespace {
 
 // The developer role is a newer spelling of system: templates that do not know it get system.
 Json with_known_roles(Json messages, const ChatTemplate& chat_template) {
-  if (chat_template.mentions("developer")) return messages;
+  if (chat_template.source().find("developer") != std::string::npos) return messages;
   for (Json& message : messages) {
     if (message.value("role", "") == "developer") message["role"] = "system";
   }
