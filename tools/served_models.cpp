@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <iostream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "storage/job_store.h"
 #include "tools/cpu_devices.h"
 #include "tools/exit_code.h"
+#include "tools/signals.h"
 
 namespace batchmill {
 namespace {
@@ -72,6 +74,11 @@ DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data
   options.engine = config.engine.options;
   options.default_max_tokens = config.engine.default_max_tokens;
   options.max_choices = config.engine.max_choices;
+  options.on_fatal = [](const std::string& reason) {
+    std::cerr << "batchmill: the daemon cannot go on, what is stored stays: " << reason
+              << std::endl;
+    exit_at_once(kExitStore);
+  };
   return options;
 }
 

@@ -18,7 +18,8 @@ std::shared_ptr<const Model> open_model(const std::string& path);
 // What a model's tokens cost by the configuration.
 Price price_of(const PriceList& prices, const std::string& model);
 
-// `endpoints`: what is served besides the control socket.
+// `endpoints`: what is served besides the control socket. When its actors cannot be kept alive the
+// daemon ends the process (kExitStore).
 DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data_directory,
                              std::vector<std::string> endpoints);
 
