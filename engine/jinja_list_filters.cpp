@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <unordered_map>
 
 #include "engine/jinja_builtins.h"
@@ -27,8 +29,10 @@ class AttributePath {
     }
     const Text dot(".");
     for (const Text& part : split(attribute.text_value(), &dot, -1, false)) {
-      const bool is_index =
-          !part.empty() && part.text.find_first_not_of("0123456789") == std::string::npos;
+      // Longer numbers are no index of anything.
+      const bool is_index = !part.empty() &&
+                            part.size() <= std::numeric_limits<std::int64_t>::digits10 &&
+                            part.text.find_first_not_of("0123456789") == std::string::npos;
       parts_.push_back(is_index ? Value::integer(part.text) : Value::text(part));
     }
   }
