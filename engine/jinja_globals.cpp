@@ -121,9 +121,9 @@ std::string without_python_fields(const std::string& format) {
 
 std::tm utc_fields(std::int64_t now_s) {
   using std::chrono::days;
-  constexpr std::int64_t kMaxNow_s = 253'402'300'799;  // the end of the year 9999
+  constexpr std::int64_t kMaxNowS = 253'402'300'799;  // the end of the year 9999
   const std::chrono::sys_seconds now{
-      std::chrono::seconds{std::clamp<std::int64_t>(now_s, 0, kMaxNow_s)}};
+      std::chrono::seconds{std::clamp<std::int64_t>(now_s, 0, kMaxNowS)}};
   const auto day = std::chrono::floor<days>(now);
   const std::chrono::year_month_day date(day);
   const auto new_year = std::chrono::sys_days(date.year() / std::chrono::January / 1);

@@ -25,13 +25,13 @@ namespace {
 constexpr int kMessagesInPipe = 16;  // per peer and direction, inside libzmq
 constexpr int kMessagesPerTurn = 64;  // read before answers get their turn
 // libzmq does not say when a full pipe has room again, so it is tried: soon, then less often.
-constexpr int kFirstRetry_ms = 1;
-constexpr int kLastRetry_ms = 50;
+constexpr int kFirstRetryMs = 1;
+constexpr int kLastRetryMs = 50;
 constexpr int kDrainTurns = 8;
-constexpr int kLinger_ms = 800;  // with the turns above: 1 s
-constexpr int kHandshake_ms = 10'000;
-constexpr int kHeartbeat_ms = 10'000;
-constexpr int kHeartbeatTimeout_ms = 30'000;
+constexpr int kLingerMs = 800;  // with the turns above: 1 s
+constexpr int kHandshakeMs = 10'000;
+constexpr int kHeartbeatMs = 10'000;
+constexpr int kHeartbeatTimeoutMs = 30'000;
 
 struct Outgoing {
   PeerId peer;
@@ -68,9 +68,9 @@ class JobServer::Impl {
     router_.set(zmq::sockopt::router_mandatory, true);
     router_.set(zmq::sockopt::sndhwm, kMessagesInPipe);
     router_.set(zmq::sockopt::rcvhwm, kMessagesInPipe);
-    router_.set(zmq::sockopt::handshake_ivl, kHandshake_ms);
-    router_.set(zmq::sockopt::heartbeat_ivl, kHeartbeat_ms);
-    router_.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeout_ms);
+    router_.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+    router_.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
+    router_.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
     router_.set(zmq::sockopt::linger, 0);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(std::max<std::uint64_t>(
                                               options_.max_message_bytes, kMaxHeaderBytes)));
@@ -152,7 +152,7 @@ class JobServer::Impl {
       flush_blocked();
       if (stopping && (blocked_.empty() || ++drain_turns > kDrainTurns)) break;
     }
-    router_.set(zmq::sockopt::linger, kLinger_ms);
+    router_.set(zmq::sockopt::linger, kLingerMs);
   }
 
   void read_monitor() {
@@ -274,19 +274,19 @@ class JobServer::Impl {
       ++dropped_peers_;
       return forget(outgoing.peer);
     }
-    if (blocked_.insert(outgoing.peer).second) retry_ms_ = kFirstRetry_ms;
+    if (blocked_.insert(outgoing.peer).second) retry_ms_ = kFirstRetryMs;
     peer.outbox.push_back(std::move(outgoing));
   }
 
   void flush_blocked() {
-    retry_ms_ = std::min(retry_ms_ * 2, kLastRetry_ms);
+    retry_ms_ = std::min(retry_ms_ * 2, kLastRetryMs);
     for (auto it = blocked_.begin(); it != blocked_.end();) {
       Peer& peer = peers_.at(*it);
       int error = 0;
       while (!peer.outbox.empty() && (error = transmit(peer.outbox.front())) == 0) {
         peer.outbox_bytes -= peer.outbox.front().size();
         peer.outbox.pop_front();
-        retry_ms_ = kFirstRetry_ms;
+        retry_ms_ = kFirstRetryMs;
       }
       if (error == EAGAIN) {
         ++it;
@@ -348,7 +348,7 @@ class JobServer::Impl {
   std::unordered_set<PeerId> blocked_;  // have something in their outbox
   std::unordered_set<std::int32_t> open_fds_;
   bool more_to_read_ = false;
-  int retry_ms_ = kFirstRetry_ms;
+  int retry_ms_ = kFirstRetryMs;
 
   std::jthread thread_;
 };

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxPairs = 16;
 constexpr std::size_t kMaxKeyCharacters = 64;
 constexpr std::size_t kMaxValueCharacters = 512;
-constexpr std::int64_t kMaxDeadline_s = 10LL * 365 * 86'400;
+constexpr std::int64_t kMaxDeadlineS = 10LL * 365 * 86'400;
 
 constexpr std::size_t kMaxTextBytes = 4096;
 
@@ -59,7 +59,7 @@ std::optional<OpenRequest> read_open_request(const Json& header, std::string* wh
   request.name = text(&fields, "name");
   request.priority = static_cast<std::int32_t>(fields.integer("priority", -10, 10).value_or(0));
   request.strict = fields.boolean("strict", false);
-  request.deadline_s = fields.integer("deadline_s", 0, kMaxDeadline_s).value_or(0);
+  request.deadline_s = fields.integer("deadline_s", 0, kMaxDeadlineS).value_or(0);
   read_metadata(&fields, &request);
   request.content_hash = text(&fields, "content_hash");
   request.model_fingerprint = text(&fields, "model_fingerprint");

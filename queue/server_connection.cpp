@@ -14,10 +14,10 @@ namespace batchmill {
 namespace {
 
 constexpr int kMessagesInPipe = 16;
-constexpr int kFirstBackoff_ms = 10;
-constexpr int kLastBackoff_ms = 500;
-constexpr int kHeartbeat_ms = 10'000;
-constexpr int kHeartbeatTimeout_ms = 30'000;
+constexpr int kFirstBackoffMs = 10;
+constexpr int kLastBackoffMs = 500;
+constexpr int kHeartbeatMs = 10'000;
+constexpr int kHeartbeatTimeoutMs = 30'000;
 constexpr std::int64_t kMaxAnswerBytes = 256 << 20;
 
 std::string text_of(const Json& header, const char* name) {
@@ -84,10 +84,10 @@ void ServerConnection::connect() {
     zmq::socket_t& dealer = sockets_->dealer;
     dealer.set(zmq::sockopt::linger, 0);
     dealer.set(zmq::sockopt::sndhwm, kMessagesInPipe);
-    dealer.set(zmq::sockopt::reconnect_ivl, kFirstBackoff_ms);
-    dealer.set(zmq::sockopt::reconnect_ivl_max, kLastBackoff_ms);
-    dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeat_ms);
-    dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeout_ms);
+    dealer.set(zmq::sockopt::reconnect_ivl, kFirstBackoffMs);
+    dealer.set(zmq::sockopt::reconnect_ivl_max, kLastBackoffMs);
+    dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
+    dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
     dealer.set(zmq::sockopt::maxmsgsize, kMaxAnswerBytes);
     // A name of its own: the last connection's goes only after a while.
     const std::string events = fmt::format("inproc://connection-{}", ++connections_made_);
@@ -108,7 +108,7 @@ void ServerConnection::connect() {
 }
 
 void ServerConnection::back_off(Deadline& deadline) {
-  backoff_ms_ = std::clamp(backoff_ms_ * 2, kFirstBackoff_ms, kLastBackoff_ms);
+  backoff_ms_ = std::clamp(backoff_ms_ * 2, kFirstBackoffMs, kLastBackoffMs);
   pollfd item = {deadline.fd(), POLLIN, 0};
   if (::poll(&item, 1, backoff_ms_) > 0) fail_unreachable(deadline);
 }
