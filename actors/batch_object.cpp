@@ -42,8 +42,10 @@ double tokens_per_second(const Job& job, const LiveJob* live) {
          static_cast<double>(seconds);
 }
 
+// What the job's lines could and did save by sharing among themselves. Hits on what other jobs left
+// in the cache can go beyond that; they show in usage.
 Json prefix_json(const Job& job) {
-  const std::uint64_t achieved = job.counters.usage.prompt_cached_tokens;
+  std::uint64_t achieved = job.counters.usage.prompt_cached_tokens;
   Json possible = nullptr;
   Json ratio = nullptr;
   if (job.state.prefix_trie_tokens != 0) {
@@ -51,6 +53,7 @@ Json prefix_json(const Job& job) {
         job.state.prefix_prompt_tokens -
         std::min(job.state.prefix_prompt_tokens, job.state.prefix_trie_tokens);
     possible = tokens;
+    achieved = std::min(achieved, tokens);
     if (tokens != 0) ratio = static_cast<double>(achieved) / static_cast<double>(tokens);
   }
   return {{"possible_tokens", possible}, {"achieved_tokens", achieved}, {"ratio", ratio}};

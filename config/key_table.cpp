@@ -196,8 +196,8 @@ std::vector<Key> engine_keys() {
       Key{.name = "engine.deterministic",
           .type = KeyType::kBool,
           .field = [](DaemonConfig& c) -> bool& { return c.engine.deterministic; },
-          .meaning = "Every line's answer depends on that line alone, whatever else runs, also "
-                     "where that is slower."},
+          .meaning = "A line with a seed or temperature 0 gets the same answer whatever else "
+                     "runs, also where that is slower."},
       Key{.name = "engine.threads",
           .type = KeyType::kInteger,
           .field = [](DaemonConfig& c) -> std::int32_t& { return c.engine.threads; },

@@ -47,13 +47,14 @@ std::string text_or_dash(const Json& row, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-std::vector<std::string> table_row(const Json& row, const std::string& by) {
+// A table of one job needs no column that names it.
+std::vector<std::string> table_row(const Json& row, const std::string& by, bool one_job) {
   std::vector<std::string> cells;
   if (by == "line") {
     cells = {text_or_dash(row, "line"), text_or_dash(row, "custom_id")};
   } else if (by == "day") {
     cells = {text_or_dash(row, "day")};
-  } else if (by == "job") {
+  } else if (by == "job" && !one_job) {
     cells = {text_or_dash(row, "job")};
   }
   const Json& tokens = row.at("tokens");
@@ -70,13 +71,13 @@ std::vector<std::string> table_row(const Json& row, const std::string& by) {
   return cells;
 }
 
-Table costs_table(const std::string& by) {
+Table costs_table(const std::string& by, bool one_job) {
   std::vector<std::string> header;
   if (by == "line") {
     header = {"LINE", "CUSTOM_ID"};
   } else if (by == "day") {
     header = {"DAY"};
-  } else if (by == "job") {
+  } else if (by == "job" && !one_job) {
     header = {"JOB"};
   }
   for (const char* name :
@@ -89,12 +90,12 @@ Table costs_table(const std::string& by) {
 
 int costs(const Settings& settings, const std::string& job, const std::string& by) {
   JobAccess access(settings);
-  Table table = costs_table(by);
+  Table table = costs_table(by, !job.empty());
   const RowSink sink = [&](const std::string& line) {
     if (settings.json) {
       std::cout << line << '\n';
     } else {
-      table.add(table_row(Json::parse(line), by));
+      table.add(table_row(Json::parse(line), by, !job.empty()));
     }
   };
   if (by == "line" && job.empty()) {

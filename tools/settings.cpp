@@ -57,7 +57,7 @@ void add_common_flags(CLI::App* app, Settings* settings) {
       ->type_name("TYPE")
       ->group(group);
   app->add_flag("--deterministic", settings->deterministic,
-                "The same input gives the same bytes, whatever shares a step")
+                "Lines with a seed or temperature 0 get the same answer whatever shares a step")
       ->group(group);
 }
 

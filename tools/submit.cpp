@@ -72,6 +72,14 @@ int submit(const Settings& settings, const SubmitFlags& flags) {
   if (!flags.submission.idempotency_key.empty()) submission.content_hash();
 
   Submission::Uploaded result;
+  if (!settings.quiet && settings.endpoint.empty() &&
+      DataDirectory::holder(access.data_directory()) == 0) {
+    std::cerr << fmt::format(
+                     "no daemon runs on {}; waiting up to {} (start one: batchmilld --model "
+                     "FILE)",
+                     access.data_directory(), flags.timeout)
+              << std::endl;
+  }
   try {
     JobClient client(access.endpoint(), "batchmill submit");
     result = submission.upload(client, timeout, [](std::uint64_t) {});

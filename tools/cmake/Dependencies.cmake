@@ -13,6 +13,10 @@ find_package(CAF 0.17.6 REQUIRED COMPONENTS core io)
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ZeroMQ REQUIRED IMPORTED_TARGET libzmq)
+# Debian's libzmq.pc lists include folders of its own static dependencies, in one way when the cache is
+# made and in another when it is read: without this every second configure would recompile its users.
+set_target_properties(PkgConfig::ZeroMQ PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES "" INTERFACE_COMPILE_OPTIONS "")
 pkg_check_modules(Zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(XxHash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(Utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
