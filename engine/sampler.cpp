@@ -20,6 +20,9 @@ constexpr float kBucketsPerNat = 8.0f;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+// A penalty may be so small or large that a logit would leave the range of floats.
+constexpr float kMaxLogit = 1e30f;
+
 // Best first: the larger value, then the lower id.
 constexpr auto kBetter = [](const auto& a, const auto& b) {
   return a.value != b.value ? a.value > b.value : a.token < b.token;
@@ -111,7 +114,9 @@ void Sampler::penalize(const SamplingContext& context) {
       for (const TokenId id : ids) {
         if (counts_[at(id)]++ > 0) continue;
         float& x = changed_[at(id)];
+        if (x == kMinusInfinity) continue;  // suppressed
         x = x > 0.0f ? x / params.repetition_penalty : x * params.repetition_penalty;
+        x = std::clamp(x, -kMaxLogit, kMaxLogit);
       }
     };
     apply_once(context.prompt);

@@ -187,6 +187,18 @@ TEST_F(SamplerTest, RepetitionPenaltyWeighsPromptAndGeneratedTokensOnce) {
   EXPECT_EQ(sample(std::vector<float>{-1.0f, -1.0f, -1.5f}), 2);
 }
 
+TEST_F(SamplerTest, AnyRepetitionPenaltyLeavesNumbers) {
+  params_.temperature = 0.0f;
+  prompt_ = {0, 1};
+  params_.min_tokens = 1;
+  eos_ = {1};
+  for (const float penalty : {0.0f, 1e-45f, 1e-30f, 1e30f, 3e38f, kInfinity}) {
+    params_.repetition_penalty = penalty;
+    EXPECT_EQ(sample(std::vector<float>{9.0f, 5.0f, 1.0f}), penalty < 1.0f ? 0 : 2) << penalty;
+    EXPECT_EQ(sample(std::vector<float>{-9.0f, 5.0f, -10.0f}), penalty < 1.0f ? 0 : 2) << penalty;
+  }
+}
+
 TEST_F(SamplerTest, PresenceAndFrequencyPenaltiesCountGeneratedTokensOnly) {
   params_.temperature = 0.0f;
   prompt_ = {2, 2, 2};
