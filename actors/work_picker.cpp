@@ -37,14 +37,19 @@ void WorkPicker::refresh_levels() {
 }
 
 double WorkPicker::weight(const PlanLevel& level) const {
-  if (!level.short_lane) return std::pow(kWeightPerLevel, level.priority);
+  const double own = std::pow(kWeightPerLevel, level.priority);
+  if (!level.short_lane) return own;
   double others = 0.0;
+  bool outranks_others = true;
   for (const auto& [key, other] : levels_) {
-    if (!other.exhausted && !other.cursor.level().short_lane)
-      others += weight(other.cursor.level());
+    const PlanLevel& waiting = other.cursor.level();
+    if (other.exhausted || waiting.short_lane) continue;
+    others += weight(waiting);
+    if (waiting.priority >= level.priority) outranks_others = false;
   }
-  // Alone, the lane's weight means nothing.
-  return others > 0.0 ? others * kShortLaneShare / (1.0 - kShortLaneShare) : 1.0;
+  // The lane helps a job; one of a higher priority has a larger share without it.
+  if (outranks_others) return own;
+  return others * kShortLaneShare / (1.0 - kShortLaneShare);
 }
 
 WorkPicker::Level* WorkPicker::next_level(std::uint32_t device) {

@@ -132,6 +132,17 @@ TEST_F(WorkPickerTest, GivesTheShortLaneAQuarterWhileOthersWait) {
   EXPECT_NEAR(lines[long_job], 150, 2);
 }
 
+TEST_F(WorkPickerTest, TheShortLaneDoesNotHoldAHigherPriorityBack) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{7, i}; };
+  const JobId low = add_job(0, 1000, prompt);
+  pick(500);
+  const JobId high = add_job(2, 400, prompt, /*short_lane=*/true);
+  std::map<JobId, int> lines;
+  for (const WorkItem& item : pick(250)) ++lines[item.key.job];
+  EXPECT_NEAR(lines[high], 200, 2);  // 2^2 : 1
+  EXPECT_NEAR(lines[low], 50, 2);
+}
+
 TEST_F(WorkPickerTest, LeavesLinesThatArriveDuringASweepToTheNextOne) {
   const auto prompt = [](int i) { return std::vector<TokenId>{i}; };
   add_job(0, 10, prompt);
