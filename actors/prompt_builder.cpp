@@ -31,15 +31,34 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
+bool came_from_a_message(const MarkedText& rendered, std::size_t begin, std::size_t end) {
+  const auto holds = [&](std::size_t at) {
+    return std::ranges::any_of(
+        rendered.marked, [&](const ByteSpan& span) { return span.begin <= at && at < span.end; });
+  };
+  return begin < end && holds(begin) && holds(end - 1);
+}
+
+// Where `content` last stands. What the template itself writes may hold it too ("<" is in
+// "<|im_end|>"), so text that came from a message goes before.
+std::size_t find_last(const MarkedText& rendered, std::string_view content) {
+  const std::size_t last = rendered.text.rfind(content);
+  for (std::size_t at = last; at != std::string::npos;
+       at = at == 0 ? std::string::npos : rendered.text.rfind(content, at - 1)) {
+    if (came_from_a_message(rendered, at, at + content.size())) return at;
+  }
+  return last;
+}
+
 // Takes away what the template wrote behind the last message's content, so that the model goes on
 // inside that message.
 void cut_behind_last_message(const Json& messages, MarkedText* rendered) {
   const std::string content = messages.back().value("content", "");
   const std::string_view wanted = trimmed(content);
-  std::size_t at = rendered->text.rfind(content);
+  std::size_t at = find_last(*rendered, content);
   std::size_t size = content.size();
   if (at == std::string::npos) {
-    at = rendered->text.rfind(wanted);
+    at = find_last(*rendered, wanted);
     size = wanted.size();
   }
   if (wanted.empty() || at == std::string::npos) {
