@@ -5,8 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "queue/json_reader.h"
+
 namespace batchmill {
 namespace {
+
+// A message may quote a line, and a line may be long.
+constexpr std::size_t kMaxMessageBytes = 1000;
 
 // JSON knows no infinities: OpenAI's stand-in.
 constexpr double kMinusInfinity = -9999.0;
@@ -70,11 +75,13 @@ class CompletionLogprobs {
     add_token(position.chosen.token);
     token_logprobs_.push_back(finite_logprob(position.chosen.logprob));
     Json top = Json::object();
-    for (const TokenLogprob& candidate : position.top) {
+    const auto add_candidate = [&](const TokenLogprob& candidate) {
       // Two candidates may have the same text; the better one came first and keeps the key.
       const std::string text = token_text(tokenizer_, candidate.token);
       if (!top.contains(text)) top[text] = finite_logprob(candidate.logprob);
-    }
+    };
+    std::ranges::for_each(position.top, add_candidate);
+    add_candidate(position.chosen);  // always there, so one more than asked for, as with OpenAI
     top_.push_back(std::move(top));
   }
 
@@ -191,7 +198,8 @@ std::string failure_output(const LineKey& key, const std::optional<std::string>&
                            std::string_view code, std::string_view message) {
   Json line = envelope(key, custom_id ? Json(*custom_id) : Json(nullptr));
   line["response"] = nullptr;
-  line["error"] = {{"code", code}, {"message", message}, {"line", key.line}};
+  line["error"] = {
+      {"code", code}, {"message", utf8_prefix(message, kMaxMessageBytes)}, {"line", key.line}};
   return dump(line);
 }
 

@@ -110,6 +110,14 @@ TEST(OutputLineTest, WritesAFailureWithTheSameSchema) {
   EXPECT_EQ(Json::parse(failure_output(kKey, "x", "invalid_value", "m"))["custom_id"], "x");
 }
 
+TEST(OutputLineTest, CutsALongMessageBetweenCharacters) {
+  const std::string long_message = "no" + std::string(998, 'x') + "é";
+  const Json line = Json::parse(failure_output(kKey, "a", "template_error", long_message));
+  EXPECT_EQ(line["error"]["message"], long_message.substr(0, 1000));
+  const Json other = Json::parse(failure_output(kKey, "a", "template_error", "x" + long_message));
+  EXPECT_EQ(other["error"]["message"], ("x" + long_message).substr(0, 1000));
+}
+
 TEST(OutputLineTest, IsAlwaysOneLineOfValidUtf8) {
   LineWork work = chat_work();
   const std::vector<RequestOutput> outputs = {output_with({"a\nb\xFF"})};
