@@ -8,6 +8,7 @@
 #include "actors/line_work.h"
 #include "actors/output_line.h"
 #include "actors/prompt_builder.h"
+#include "queue/field_reader.h"
 
 namespace batchmill {
 namespace {
@@ -43,9 +44,7 @@ std::uint64_t line_seed(const LineKey& key) {
 std::int32_t resolve_max_tokens(const BatchLine& line, const ModelCatalog::Entry& model,
                                 std::size_t longest_prompt, std::int32_t default_max_tokens) {
   const auto prompt = static_cast<std::int64_t>(longest_prompt);
-  const bool prompt_only = line.body.max_tokens == 0;  // echo: the prompt itself is the answer
-  const std::int64_t needed = prompt + (prompt_only ? 0 : 1);
-  if (needed > model.context_tokens) {
+  if (prompt + 1 > model.context_tokens) {
     refuse("context_length_exceeded",
            fmt::format("the prompt has {} tokens and the model's context is {} tokens: no room is "
                        "left for one generated token",
@@ -96,6 +95,19 @@ SamplingParams sampling_params(const BatchLine& line, const ModelCatalog::Entry&
   return params;
 }
 
+// Before min_tokens no token that ends the answer may come; one other must exist.
+void check_a_token_may_come(const SamplingParams& params, const Model& model) {
+  if (params.min_tokens == 0) return;
+  std::vector<TokenId> ends = params.stop_token_ids;
+  ends.insert(ends.end(), model.eos_token_ids().begin(), model.eos_token_ids().end());
+  std::ranges::sort(ends);
+  const auto last = std::ranges::unique(ends).begin();
+  if (last - ends.begin() >= model.config().vocab_size) {
+    refuse("invalid_value",
+           "body.stop_token_ids: with min_tokens, one token of the vocabulary must be left");
+  }
+}
+
 PlanEntry plan_entry(const BatchLine& line, const ModelCatalog::Entry& model, const LineKey& key,
                      const PreparingJob& job, std::int32_t default_max_tokens,
                      std::int64_t now_us) {
@@ -110,6 +122,7 @@ PlanEntry plan_entry(const BatchLine& line, const ModelCatalog::Entry& model, co
   work.params.max_tokens = resolve_max_tokens(line, model, longest, default_max_tokens);
   work.params.min_tokens = static_cast<std::int32_t>(
       std::min<std::int64_t>(line.body.min_tokens, work.params.max_tokens));
+  check_a_token_may_come(work.params, *model.served.model);
   work.custom_id = line.custom_id;
   work.endpoint = line.endpoint;
   work.requested_model = line.body.model;
@@ -179,8 +192,8 @@ PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& li
   const BatchLine& request = *parsed.line;
   const ModelCatalog::Entry* model = catalog_->find(request.body.model);
   if (model == nullptr) {
-    return fail("model_not_found",
-                fmt::format("body.model: no model is called '{}'", request.body.model));
+    return fail("model_not_found", fmt::format("body.model: no model is called {}",
+                                               describe_value(request.body.model)));
   }
   if (request.endpoint == Endpoint::kEmbeddings) {
     return fail("unsupported_url",
