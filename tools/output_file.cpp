@@ -22,6 +22,19 @@ bool exists_and_is_not_regular(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
 }
 
+// A link keeps its place; the file it names, which need not exist yet, is replaced.
+std::string link_target(const std::filesystem::path& path) {
+  constexpr int kMaxLinks = 40;
+  std::filesystem::path target = path;
+  std::error_code error;
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(target, error); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(target, error);
+    if (error) break;
+    target = target.parent_path() / next;
+  }
+  return target.string();
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
@@ -33,10 +46,7 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
   if (exists_and_is_not_regular(path)) {
     fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
-    std::error_code error;
-    // A link keeps its place; the file it names is replaced.
-    const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
-    if (!error) path_ = target.string();
+    path_ = link_target(path);
     part_path_ = path_ + ".part";
     fd_ = ::open(part_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   }

@@ -72,6 +72,18 @@ TEST_F(OutputFileTest, ReplacesWhatALinkNames) {
   EXPECT_EQ(read(dir_ / "target"), "new");
 }
 
+TEST_F(OutputFileTest, MakesWhatALinkNames) {
+  fs::create_directory(dir_ / "folder");
+  fs::create_symlink("folder/target", dir_ / "link");
+  fs::create_symlink(dir_ / "link", dir_ / "link to the link");
+  OutputFile file((dir_ / "link to the link").string());
+  file.write("new");
+  file.commit();
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link to the link"));
+  EXPECT_EQ(read(dir_ / "folder" / "target"), "new");
+}
+
 TEST_F(OutputFileTest, AFullDeviceIsAStoreError) {
   OutputFile file("/dev/full");
   file.write("x");
