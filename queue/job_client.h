@@ -34,7 +34,7 @@ class JobClient {
   ~JobClient();
 
   // Sends {"op":"request","what":…,…} and waits for its answer; sends it again after a reconnect.
-  // Throws UnreachableError, RemoteError.
+  // Throws UnreachableError, RemoteError, std::invalid_argument (what is given is no endpoint).
   WireMessage request(Json header, std::chrono::milliseconds timeout);
 
   struct UploadResult {

@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <stdexcept>
 #include <utility>
 #include <zmq.hpp>
 
@@ -80,6 +82,10 @@ void ServerConnection::connect() {
   sockets_->close();
   try {
     socket_path(endpoint_);  // a better message than libzmq's
+  } catch (const std::exception& error) {
+    throw std::invalid_argument(error.what());
+  }
+  try {
     sockets_->dealer = zmq::socket_t(sockets_->context, zmq::socket_type::dealer);
     zmq::socket_t& dealer = sockets_->dealer;
     dealer.set(zmq::sockopt::linger, 0);
@@ -98,8 +104,11 @@ void ServerConnection::connect() {
     sockets_->monitor.set(zmq::sockopt::linger, 0);
     sockets_->monitor.connect(events);
     dealer.connect(endpoint_);
-  } catch (const std::exception& error) {
+  } catch (const zmq::error_t& error) {
     sockets_->close();
+    if (error.num() == EINVAL || error.num() == EPROTONOSUPPORT) {
+      throw std::invalid_argument(fmt::format("{} is no endpoint: {}", endpoint_, error.what()));
+    }
     throw UnreachableError(fmt::format("cannot connect to {}: {}", endpoint_, error.what()));
   }
   connected_ = true;

@@ -17,7 +17,7 @@ class ServerConnection {
   ~ServerConnection();
 
   // Connects and shakes hands unless that is done. Throws UnreachableError once `deadline` passes,
-  // RemoteError if the server refuses this client.
+  // RemoteError if the server refuses this client, std::invalid_argument if the endpoint is none.
   void ensure_welcomed(Deadline& deadline);
 
   enum class Event {
