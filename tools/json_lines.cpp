@@ -19,8 +19,8 @@ bool is_blank(const std::string& bytes) {
 
 }  // namespace
 
-void for_each_json_line(const std::string& path,
-                        const std::function<void(std::uint64_t line, const Json& object)>& each) {
+void for_each_json_line(const std::string& path, const JsonLineFunction& each,
+                        const JsonLineFunction& broken) {
   const std::unique_ptr<InputStream> input = InputStream::open(path);
   LineSplitter splitter(kMaxLineBytes, 1, 0);
   std::vector<InputLine> lines;
@@ -29,6 +29,10 @@ void for_each_json_line(const std::string& path,
       if (is_blank(line.bytes)) continue;
       const Json object = Json::parse(line.bytes, nullptr, /*allow_exceptions=*/false);
       if (line.too_long || !object.is_object()) {
+        if (broken) {
+          broken(line.line, nullptr);
+          continue;
+        }
         throw ToolError(kExitUsage, fmt::format("{}:{}: not a JSON object", path, line.line));
       }
       each(line.line, object);

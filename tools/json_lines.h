@@ -9,9 +9,11 @@
 
 namespace batchmill {
 
-// Calls `each` for every line that is not blank. Throws InputError, ToolError (kExitUsage: a line
-// that is no JSON object, naming it).
-void for_each_json_line(const std::string& path,
-                        const std::function<void(std::uint64_t line, const Json& object)>& each);
+using JsonLineFunction = std::function<void(std::uint64_t line, const Json& object)>;
+
+// Calls `each` for every line that is not blank, or `broken`, with null, for one that is no JSON
+// object. Throws InputError, and without `broken` ToolError (kExitUsage, naming the line).
+void for_each_json_line(const std::string& path, const JsonLineFunction& each,
+                        const JsonLineFunction& broken = nullptr);
 
 }  // namespace batchmill

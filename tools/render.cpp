@@ -125,8 +125,12 @@ int render(const Settings& settings, const RenderFlags& flags) {
   const TemplateSource source = open_source(settings, flags);
   int exit_code = kExitDone;
   if (!flags.jsonl.empty()) {
+    // A line for each line, whatever it holds, so that both files can be read side by side.
     for_each_json_line(
-        flags.jsonl, [&](std::uint64_t, const Json& line) { print(render_answer(source, line)); });
+        flags.jsonl, [&](std::uint64_t, const Json& line) { print(render_answer(source, line)); },
+        [](std::uint64_t, const Json&) {
+          print({{"error", {{"kind", "invalid_json_line"}, {"message", "not a JSON object"}}}});
+        });
   } else {
     const std::string text((std::istreambuf_iterator<char>(std::cin)), {});
     Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
