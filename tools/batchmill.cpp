@@ -30,6 +30,21 @@ void refuse_commands_not_built(int argc, char** argv) {
   }
 }
 
+// `-o "$OUT"` with an unset variable would silently mean something else.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() || option->check_lname("name") ||
+        option->check_lname("custom-id")) {
+      continue;
+    }
+    for (const std::string& value : option->results()) {
+      if (value.empty()) {
+        throw ToolError(kExitUsage, option->get_name() + " is given without a value");
+      }
+    }
+  }
+}
+
 std::string command_line(int argc, char** argv) {
   std::string line;
   for (int i = 0; i < argc; ++i) {
@@ -74,7 +89,12 @@ int run_tool(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitDone : kExitUsage;
   }
-  return action();
+  refuse_empty_values(app);
+  for (const CLI::App* command : app.get_subcommands()) refuse_empty_values(*command);
+  const int exit_code = action();
+  // What was printed counts as written only now.
+  if (!std::cout.flush()) throw ToolError(kExitStore, "cannot write standard output");
+  return exit_code;
 }
 
 }  // namespace

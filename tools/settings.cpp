@@ -72,6 +72,7 @@ void add_model_flags(CLI::App* app, Settings* settings) {
 
 void prepare_daemon_process() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of the write
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
     files.rlim_cur = files.rlim_max;

@@ -51,6 +51,32 @@ class UsageTest(ProgramTest):
             self.assertTrue(err.strip(), args)
             self.assertFalse(self.data.exists(), args)
 
+    def test_an_empty_value_is_wrong_usage(self):
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        run = ["run", lines, "--model", TINY_MODEL]
+        for args in (run + ["-o", ""], run + ["-o", "out", "--errors", ""],
+                     run + ["-o", "out", "--idempotency-key", ""],
+                     ["results", "x", "-o", ""], ["list", "--endpoint", ""], ["list", "--config", ""]):
+            _, err = self.batchmill(*args, exit_code=2)
+            self.assertIn("without a value", err)
+        self.assertFalse(self.data.exists())
+
+    def test_what_is_no_endpoint_is_wrong_usage(self):
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        for endpoint in ("zebra", "tcp://127.0.0.1", "ipc://"):
+            for args in (["list"], ["submit", lines]):
+                _, err = self.batchmill(*args, "--endpoint", endpoint, exit_code=2)
+                self.assertIn(endpoint, err)
+
+    def test_data_that_cannot_be_written_is_5(self):
+        for args in (["inspect", TINY_MODEL], ["tokenize", "--model", TINY_MODEL, "x"],
+                     ["doctor", "--model", TINY_MODEL]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([BIN / "batchmill", *args, "--data", self.data], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 5, args)
+            self.assertIn("standard output", done.stderr)
+
     def test_a_bad_config_is_one_line_with_its_place(self):
         config = self.dir / "bad.toml"
         config.write_text("[engine]\nthreads = \"all\"\n", encoding="utf-8")
@@ -125,6 +151,16 @@ class RenderTest(ProgramTest):
         self.assertEqual(answers[1], {"text": "2025-03-09 14:05"})
         self.assertEqual(answers[2], {"error": {"kind": "raise_exception", "message": "no"}})
         self.assertEqual(answers[3]["error"]["kind"], "syntax")
+
+    def test_a_line_that_is_no_object_has_its_answer_too(self):
+        lines = self.dir / "lines.jsonl"
+        lines.write_text('{"template": "a"}\n{\n[]\n{"template": "b"}\n', encoding="utf-8")
+        out, _ = self.batchmill("render", "--jsonl", lines)
+        answers = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual(answers[0], {"text": "a"})
+        self.assertEqual([answer["error"]["kind"] for answer in answers[1:3]],
+                         ["invalid_json_line"] * 2)
+        self.assertEqual(answers[3], {"text": "b"})
 
     def test_a_template_file(self):
         (self.dir / "t.jinja").write_text("[{{ messages[0].content }}]", encoding="utf-8")
