@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "storage/info_log.h"
 #include "storage/sum_operator.h"
 
 namespace batchmill {
@@ -86,8 +87,8 @@ class NoRecoveryOfItsOwn : public rocksdb::EventListener {
   }
 };
 
-rocksdb::DBOptions database_options(const StorageOptions& options, bool read_only,
-                                    rocksdb::Env* env) {
+rocksdb::DBOptions database_options(const std::string& directory, const StorageOptions& options,
+                                    bool read_only, rocksdb::Env* env) {
   rocksdb::DBOptions out;
   if (env != nullptr) out.env = env;
   out.create_if_missing = !read_only;
@@ -102,9 +103,7 @@ rocksdb::DBOptions database_options(const StorageOptions& options, bool read_onl
   out.max_open_files = options.max_open_files;
   out.max_background_jobs = 2;
   out.bytes_per_sync = 1 << 20;
-  out.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  out.keep_log_file_num = 2;
-  out.max_log_file_size = 1 << 20;
+  out.info_log = std::make_shared<InfoLog>(read_only ? "" : directory);
   out.listeners.push_back(std::make_shared<NoRecoveryOfItsOwn>());
   out.max_bgerror_resume_count = 0;
   out.stats_dump_period_sec = 0;
@@ -150,7 +149,7 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
                           family_options(static_cast<Family>(i), options, cache));
   }
   families.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
-  const rocksdb::DBOptions db_options = database_options(options, read_only, env);
+  const rocksdb::DBOptions db_options = database_options(directory, options, read_only, env);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =

@@ -177,5 +177,24 @@ TEST_F(DatabaseTest, AFullDiskStopsWritesUntilThereIsSpace) {
   expect_sound();
 }
 
+TEST_F(DatabaseTest, RemarksThatCannotBeWrittenAreNoFailure) {
+  store_.reset();
+  const std::filesystem::path log = directory_.path() + "/LOG";
+  std::filesystem::remove(log);
+  std::filesystem::create_symlink("/dev/full", log);
+  const auto file_system = std::make_shared<testing::FullableFileSystem>();
+  env_ = rocksdb::NewCompositeEnv(file_system);
+  store_ = open_store(directory_.path(), small_options(), JobStore::Mode::kReadWrite, env_.get());
+  const JobId id = prepared_job(20);
+  file_system->is_full = true;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(error_kind([&] { finish(id, 1); }), StorageError::Kind::kFull);
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(log));
+  file_system->is_full = false;
+  EXPECT_TRUE(finish(id, 1));
+  expect_sound();
+}
+
 }  // namespace
 }  // namespace batchmill
