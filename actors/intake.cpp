@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,6 +17,10 @@ namespace {
 using Context = std::shared_ptr<ActorContext>;
 using Self = IntakeActor::stateful_pointer<IntakeState>;
 
+// A message of a few MiB may hold millions of (blank) lines, each of which takes some hundred bytes
+// of memory until it is durable: then it is taken in pieces.
+constexpr std::size_t kMaxGroupLines = 1 << 16;
+constexpr std::size_t kPieceBytes = 1 << 17;
 constexpr const char* kOpenAgain = "this upload is not open here: open it again to go on";
 
 // The client asked for something that cannot be.
@@ -134,14 +139,17 @@ void seal(const JobId& id, Upload& upload, const ActorContext& context) {
   send_to<PreparerActor>(context.directory, lines_atom::value, id);
 }
 
+void flush_lines(const JobId& id, Upload& upload, const ActorContext& context) {
+  if (upload.lines.empty()) return;
+  context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
+  upload.lines.clear();
+  send_to<PreparerActor>(context.directory, lines_atom::value, id);
+  context.reply(upload.peer, {upload.session->durable(upload.offset_bytes), "", false});
+}
+
 // Makes durable what has gathered. True when the upload has ended.
 bool flush_upload(const JobId& id, Upload& upload, const ActorContext& context) {
-  if (!upload.lines.empty()) {
-    context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
-    upload.lines.clear();
-    send_to<PreparerActor>(context.directory, lines_atom::value, id);
-    context.reply(upload.peer, {upload.session->durable(upload.offset_bytes), "", false});
-  }
+  flush_lines(id, upload, context);
   if (upload.end_request.is_null()) return false;
   seal(id, upload, context);
   return true;
@@ -189,6 +197,25 @@ void on_abort(IntakeState& state, ActorContext& context, const PeerId& peer, con
   context.reply(peer, {std::move(answer), "", false});
 }
 
+void on_data(const JobId& id, Upload& upload, const Json& header, std::string_view payload,
+             const ActorContext& context) {
+  const auto num_lines = static_cast<std::size_t>(std::ranges::count(payload, '\n'));
+  if (upload.lines.size() + num_lines <= kMaxGroupLines) {
+    return take_step(upload, upload.session->data(header, payload), context);
+  }
+  Json piece_header = header;
+  while (!payload.empty()) {
+    const std::string_view piece = payload.substr(0, kPieceBytes);
+    payload.remove_prefix(piece.size());
+    UploadSession::Step step = upload.session->data(piece_header, piece);
+    const bool refused = step.reply && step.reply->value("op", "") == "error";
+    take_step(upload, std::move(step), context);
+    if (refused) return;
+    if (upload.lines.size() >= kMaxGroupLines) flush_lines(id, upload, context);
+    piece_header["offset"] = piece_header["offset"].get<std::uint64_t>() + piece.size();
+  }
+}
+
 void on_frame(Self self, const Context& context, const PeerMessage& frame) {
   IntakeState& state = self->state;
   const Json& header = frame.message.header;
@@ -200,7 +227,7 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
   upload.peer = frame.peer;
   upload.active_s = context->clock->steady_s();
   if (op == "data") {
-    take_step(upload, upload.session->data(header, frame.message.payload), *context);
+    on_data(id, upload, header, frame.message.payload, *context);
   } else {
     UploadSession::Step step = upload.session->end(header);
     if (step.ended) upload.end_request = header;

@@ -98,6 +98,22 @@ TEST(DaemonTest, LetsBadLinesFailAloneInAnyOrder) {
   daemon.stop();
 }
 
+TEST(DaemonTest, CountsLinesOfWhichAMessageHoldsMany) {
+  TestDaemon daemon;
+  daemon.start();
+  constexpr int kBlankLines = 300'000;  // several groups
+  const std::string blank(kBlankLines, '\n');
+  const std::string job = daemon.submit(blank + many_lines(2) + "x\n" + blank + "y\n");
+  EXPECT_EQ(daemon.wait(job)["request_counts"],
+            Json({{"total", 4}, {"completed", 2}, {"failed", 2}}));
+  std::vector<int> failed;
+  for (const Json& line : daemon.results(job)) {
+    if (!line["error"].is_null()) failed.push_back(line["error"]["line"]);
+  }
+  EXPECT_EQ(failed, (std::vector<int>{kBlankLines + 3, 2 * kBlankLines + 4}));
+  daemon.stop();
+}
+
 TEST(DaemonTest, RunsNothingOfAStrictJobWithABadLine) {
   TestDaemon daemon;
   daemon.start();
