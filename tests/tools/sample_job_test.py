@@ -34,7 +34,7 @@ class SampleJobTest(unittest.TestCase):
         self.assertGreater(len(systems.pop()), 800)
         self.assertEqual(len({line["custom_id"] for line in lines}), len(lines))
         for line in lines:
-            passage = line["body"]["messages"][1]["content"].partition("\n\n")[2]
+            passage = line["body"]["messages"][1]["content"]
             self.assertGreaterEqual(len(passage), 330, line["custom_id"])
             self.assertLessEqual(len(passage), 900, line["custom_id"])
             self.assertNotIn("`", passage)
@@ -67,7 +67,7 @@ class SampleJobTest(unittest.TestCase):
 
     def test_prefers_whole_summaries_close_to_their_passages(self):
         lines = self.make("--lines", "4")
-        own = [line["body"]["messages"][1]["content"].partition("\n\n")[2].split(". ")[0] + "."
+        own = [line["body"]["messages"][1]["content"].split(". ")[0] + "."
                for line in lines]
         shown = self.show(lines, [("Bananas grow slowly everywhere.", "stop"), (own[1], "length"),
                                   (own[2], "stop"), (own[3] * 4, "stop")], 1)
