@@ -47,6 +47,9 @@ struct DaemonOptions {
   // The actors die faster than starting them anew can help: the process should end. Called at most
   // a few times, from an actor's thread.
   std::function<void(std::string reason)> on_fatal = [](const std::string&) {};
+  // The disk has no room for the store. Work waits and goes on by itself when there is; called
+  // again and again meanwhile, from an actor's thread.
+  std::function<void(const std::string& reason)> on_storage_full = [](const std::string&) {};
 };
 
 class Daemon {

@@ -68,6 +68,7 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
       if (error.kind() != StorageError::Kind::kFull) throw;
       if (std::exchange(self->state.retry_scheduled, true)) return;
       spdlog::error("admission waits for disk space: {}", error.what());
+      context->options.on_storage_full(error.what());
       self->delayed_send(self, kRetryAfter, plan_atom::value);
     }
   };

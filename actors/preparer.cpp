@@ -200,11 +200,12 @@ std::optional<Chunk> read_chunk(PreparerState& state, const Context& context, co
 
 // The store refused a write of the job in turn. A full disk is given time; other failures end the
 // actor.
-void try_later(Self self, const StorageError& error) {
+void try_later(Self self, const ActorContext& context, const StorageError& error) {
   // An upload that turned out to hold no request takes its job away.
   if (error.kind() == StorageError::Kind::kMissing) return self->send(self, prepare_atom::value);
   if (error.kind() != StorageError::Kind::kFull) throw error;
   spdlog::error("preparing waits for disk space: {}", error.what());
+  context.options.on_storage_full(error.what());
   self->delayed_send(self, kRetryAfter, prepare_atom::value);
 }
 
@@ -218,7 +219,7 @@ void finish_chunk(Self self, const Context& context, Chunk& chunk) {
     }
     self->send(self, prepare_atom::value);
   } catch (const StorageError& error) {
-    try_later(self, error);
+    try_later(self, *context, error);
   }
 }
 
@@ -274,7 +275,7 @@ PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerSt
             chunk = read_chunk(self->state, context, job, &finished);
           } catch (const StorageError& error) {
             queue.push_back(job);
-            return try_later(self, error);
+            return try_later(self, *context, error);
           }
           if (!finished) queue.push_back(job);
           if (chunk) start_chunk(self, context, std::move(*chunk));

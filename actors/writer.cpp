@@ -129,6 +129,7 @@ WriterActor::behavior_type writer(WriterActor::stateful_pointer<WriterState> sel
     } catch (const StorageError& error) {
       if (error.kind() != StorageError::Kind::kFull) throw;
       spdlog::error("results wait for disk space: {}", error.what());
+      context->options.on_storage_full(error.what());
       return false;
     }
   };

@@ -130,7 +130,9 @@ std::string expectation(const ConfigKey<Owner>& key) {
     case KeyType::kBool:
       return "must be true or false";
     case KeyType::kInteger:
-      return fmt::format("must be an integer from {} to {}", key.min, key.max);
+      return fmt::format(
+          "must be an integer from {} to {}{}", key.min, key.max,
+          key.multiple_of > 1 ? fmt::format(", a multiple of {}", key.multiple_of) : "");
     case KeyType::kDuration:
       return fmt::format("must be whole seconds from {} to {} or a duration such as \"15m\"",
                          key.min, key.max);
@@ -171,7 +173,9 @@ void assign(const ConfigKey<Owner>& key, const ConfigValue& value, const ConfigP
     case KeyType::kDuration:
     case KeyType::kPrice: {
       const std::optional<std::int64_t> number = number_of(key.type, value);
-      if (!number || *number < key.min || *number > key.max) refuse();
+      if (!number || *number < key.min || *number > key.max || *number % key.multiple_of != 0) {
+        refuse();
+      }
       store_number(key, *number, owner);
       return;
     }

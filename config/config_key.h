@@ -36,6 +36,7 @@ struct ConfigKey {
   Field field{};
   std::int64_t min = 0;
   std::int64_t max = 0;
+  std::int64_t multiple_of = 1;  // kInteger
   std::vector<std::string_view> choices{};  // kChoice
   std::vector<std::string_view> later{};  // kChoice: refused as not supported yet, also "x:…"
   std::string_view unit{};  // may be empty

@@ -224,8 +224,13 @@ int run(const Settings& settings, const RunFlags& flags) {
 
   const std::string data = settings.data_directory(config);
   make_private_directory(data);
-  const std::unique_ptr<Daemon> daemon =
-      start_daemon(config, daemon_options(config, data, {}), models);
+  DaemonOptions options = daemon_options(config, data, {});
+  // Somebody waits for this command's end: a full disk ends it, and the same command goes on later.
+  options.on_storage_full = [&](const std::string& reason) {
+    std::cerr << fmt::format("batchmill: {}\n{}", reason, interruption.hint()) << std::endl;
+    exit_at_once(kExitStore);
+  };
+  const std::unique_ptr<Daemon> daemon = start_daemon(config, options, models);
   interruption.set_graceful(true);
   Json batch;
   EmbeddedJob job(*daemon, &interruption);

@@ -33,6 +33,19 @@ class DaemonConfigTest : public testing::Test {
   TemporaryDirectory directory_;
 };
 
+TEST_F(DaemonConfigTest, RefusesAnIntegerThatIsNoMultiple) {
+  DaemonConfig config;
+  set(config, "engine.block_size_tokens", "48", "--block-size");
+  EXPECT_EQ(config.engine.block_size_tokens, 48);
+  try {
+    set(config, "engine.block_size_tokens", "20", "--block-size");
+    FAIL() << "taken";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("from 16 to 256, a multiple of 16"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(DaemonConfigTest, HasDefaultsWithoutAFile) {
   const DaemonConfig config = load_config(std::nullopt, {});
   EXPECT_EQ(config_values(config), config_values(DaemonConfig{}));
