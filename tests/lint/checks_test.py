@@ -74,10 +74,9 @@ class SizesTest(unittest.TestCase):
 
 class WordsTest(unittest.TestCase):
     def test_words(self):
-        for text in ("// TODO later", "XXX", "see /work/main/x", "cd /root/.cache", "issue #12",
-                     "from pypi.org", "In this conversation"):
+        for text in ("// TODO later", "XXX", "see /home/alex/x", "cd /root/.cache", "issue #12"):
             self.assertEqual(len(check_words.faults_of("a.md", text)), 1, text)
-        for text in ("todo list", "mkdtemp(batchmill-XXXXXX)", "$HOME/work/x", "build/work/x",
+        for text in ("todo list", "mkdtemp(batchmill-XXXXXX)", "$HOME/home/x", "build/home/x",
                      "this issue matters"):
             self.assertEqual(check_words.faults_of("a.md", text), [], text)
         self.assertEqual(check_words.faults_of("tests/lint/a.py", "TODO"), [])
