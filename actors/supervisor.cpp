@@ -117,22 +117,40 @@ void on_down(Self self, const Context& context, const SupervisorSetup& setup,
   start();
 }
 
-void on_tick(const Context& context) {
+// When the job's deadline passes, in seconds of the steady clock, so that a wall clock that is set
+// does not end jobs. What of it passed before this start is the wall clock's difference, at least
+// 0.
+std::int64_t steady_deadline_s(const Job& job, const Clock& clock) {
+  const std::int64_t age_s = std::max<std::int64_t>(0, clock.now_s() - job.state.created_at_s);
+  return clock.steady_s() + std::max<std::int64_t>(0, job.request.deadline_s - age_s);
+}
+
+void expire_jobs(SupervisorState& state, const Context& context) {
   JobStore& store = *context->store;
-  const std::int64_t now_s = context->clock->now_s();
+  std::map<JobId, std::int64_t> deadlines_s;
   for (const JobId& id : store.unfinished_jobs()) {
     const std::optional<Job> job = store.job(id);
     if (!job || job->request.deadline_s == 0) continue;
-    if (now_s < job->state.created_at_s + job->request.deadline_s) continue;
-    if (!store.end_job(id, "batch_expired", now_s)) continue;
+    const auto known = state.deadlines_s.find(id);
+    const std::int64_t deadline_s =
+        known != state.deadlines_s.end() ? known->second : steady_deadline_s(*job, *context->clock);
+    deadlines_s[id] = deadline_s;
+    if (context->clock->steady_s() < deadline_s) continue;
+    if (!store.end_job(id, "batch_expired", context->clock->now_s())) continue;
     spdlog::info("{} has passed its deadline", id.to_string());
     send_to<DispatcherActor>(context->directory, changed_atom::value, id);
     for (const DeviceWorkerActor& device : context->directory.devices()) {
       caf::anon_send(device, changed_atom::value, id);
     }
   }
+  state.deadlines_s = std::move(deadlines_s);
+}
+
+void on_tick(SupervisorState& state, const Context& context) {
+  expire_jobs(state, context);
+  JobStore& store = *context->store;
   store.drain_plan(kDrainEntries);
-  store.end_finished_jobs(now_s);
+  store.end_finished_jobs(context->clock->now_s());
   context->live->keep_only(store.unfinished_jobs());
   send_to<IntakeActor>(context->directory, tick_atom::value);
 }
@@ -154,7 +172,7 @@ caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
         if (self->state.stopping) return;
         self->delayed_send(self, kTick, tick_atom::value);
         try {
-          on_tick(context);
+          on_tick(self->state, context);
         } catch (const StorageError& error) {
           spdlog::error("the store refuses work: {}", error.what());
         }

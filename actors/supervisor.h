@@ -5,6 +5,7 @@
 #include <caf/all.hpp>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct SupervisorSetup {
 struct SupervisorState {
   static inline const char* name = "supervisor";
   std::deque<std::int64_t> restarts_s;  // steady-clock seconds of the latest ones
+  std::map<JobId, std::int64_t> deadlines_s;  // of unfinished jobs that have one, steady clock
   bool stopping = false;
 };
 

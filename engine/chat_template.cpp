@@ -1,6 +1,5 @@
 #include "engine/chat_template.h"
 
-#include <algorithm>
 #include <new>
 
 #include "engine/jinja_interpreter.h"
@@ -20,11 +19,6 @@ class ChatTemplate::Impl {
         tree_(jinja::parse_template(source_, limits.max_depth)) {}
 
   const std::string& source() const { return source_; }
-
-  bool mentions(std::string_view variable) const {
-    return std::find(tree_.symbols.begin() + jinja::kNumFixedSymbols, tree_.symbols.end(),
-                     variable) != tree_.symbols.end();
-  }
 
   MarkedText render(const jinja::Value& variables, std::int64_t now_s) const {
     jinja::Runtime runtime(limits_, now_s);
@@ -78,7 +72,5 @@ MarkedText ChatTemplate::render(const jinja::Value& variables, std::int64_t now_
 }
 
 const std::string& ChatTemplate::source() const { return impl_->source(); }
-
-bool ChatTemplate::mentions(std::string_view variable) const { return impl_->mentions(variable); }
 
 }  // namespace batchmill

@@ -31,9 +31,6 @@ class ChatTemplate {
 
   const std::string& source() const;
 
-  // The template uses a variable of this name (e.g. "tools").
-  bool mentions(std::string_view variable) const;
-
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

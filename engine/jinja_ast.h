@@ -13,7 +13,7 @@
 namespace batchmill::jinja {
 
 // Names with a meaning of their own; every template's symbols begin with these.
-enum : SymbolId { kLoopSymbol, kCallerSymbol, kVarargsSymbol, kKwargsSymbol, kNumFixedSymbols };
+enum : SymbolId { kLoopSymbol, kCallerSymbol, kVarargsSymbol, kKwargsSymbol };
 
 using Filter = Value (*)(const Value& input, const Arguments& arguments);
 using Test = bool (*)(const Value& input, const Arguments& arguments);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <set>
 
 #include "storage/data_directory.h"
@@ -331,6 +332,30 @@ TEST(DaemonTest, FailsALineWhosePlanEntryCannotBeRead) {
   EXPECT_EQ(line["custom_id"], "unreadable");
   EXPECT_EQ(line["error"]["code"], "internal_error");
   EXPECT_EQ(daemon.fatal_reason(), "");
+  daemon.stop();
+}
+
+TEST(DaemonTest, ExpiresAJobAtItsDeadlineAndKeepsWhatIsFinished) {
+  TestDaemon daemon;
+  daemon.start();
+  const std::string job = daemon.submit(many_lines(3), {{"deadline_s", 3600}});
+  EXPECT_EQ(daemon.wait(job)["status"], "completed");
+  // A device that stands still: the deadline is all that can end this one.
+  TestDaemon::Options options;
+  std::promise<void> go_on;
+  options.before_step = [gate = go_on.get_future().share()](std::int64_t step) {
+    if (step > 0) gate.wait();
+  };
+  TestDaemon still(options);
+  still.start();
+  const std::string late = still.submit(many_lines(40), {{"deadline_s", 1}});
+  const Json batch = still.wait(late);
+  EXPECT_EQ(batch["status"], "expired");
+  const std::vector<Json> lines = still.results(late);
+  expect_each_once(lines, 40);
+  for (const Json& line : lines) EXPECT_EQ(line["error"]["code"], "batch_expired");
+  go_on.set_value();
+  still.stop();
   daemon.stop();
 }
 

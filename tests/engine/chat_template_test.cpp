@@ -159,13 +159,6 @@ TEST(ChatTemplateTest, GivesTokensUnlessGiven) {
   EXPECT_EQ(render("{{ bos_token }}", {{"bos_token", "b"}}).text, "b");
 }
 
-TEST(ChatTemplateTest, TellsWhichVariablesItUses) {
-  const ChatTemplate tmpl("{% if tools %}{{ message.documents }}{% endif %}", "", "");
-  EXPECT_TRUE(tmpl.mentions("tools"));
-  EXPECT_FALSE(tmpl.mentions("documents"));
-  EXPECT_FALSE(tmpl.mentions("loop"));
-}
-
 TEST(ChatTemplateTest, RendersInSeveralThreadsAtOnce) {
   const ChatTemplate tmpl(kChatTemplate, "", "");
   const jinja::Value variables = testing::to_jinja(
