@@ -4,10 +4,10 @@
 #include <cassert>
 #include <cstring>
 
+#include "engine/dequantize_blocks.h"
+
 namespace batchmill {
 namespace {
-
-constexpr int kBlock = 32;
 
 std::uint16_t load_u16(const std::byte* source) {
   std::uint16_t bits;
@@ -15,34 +15,41 @@ std::uint16_t load_u16(const std::byte* source) {
   return bits;
 }
 
-// Block: scale d (f16), 16 bytes: element i in the low half of byte i, element i + 16 in the high
-// half. value = d × (q − 8).
-void dequantize_q4_0(const std::byte* block, float* output) {
-  const float scale = float_from_half(load_u16(block));
-  for (int i = 0; i < kBlock / 2; ++i) {
-    const int byte = std::to_integer<int>(block[2 + i]);
-    output[i] = scale * static_cast<float>((byte & 15) - 8);
-    output[i + kBlock / 2] = scale * static_cast<float>((byte >> 4) - 8);
-  }
-}
+using BlockFunction = void (*)(const std::byte* block, float* output);
 
-// Block: scale d (f16), minimum m (f16), 16 bytes as in Q4_0. value = d × q + m.
-void dequantize_q4_1(const std::byte* block, float* output) {
-  const float scale = float_from_half(load_u16(block));
-  const float minimum = float_from_half(load_u16(block + 2));
-  for (int i = 0; i < kBlock / 2; ++i) {
-    const int byte = std::to_integer<int>(block[4 + i]);
-    output[i] = scale * static_cast<float>(byte & 15) + minimum;
-    output[i + kBlock / 2] = scale * static_cast<float>(byte >> 4) + minimum;
+// Null for types that are not made of blocks.
+BlockFunction block_function(GgmlType type) {
+  switch (type) {
+    case GgmlType::kQ4_0:
+      return dequantize_q4_0;
+    case GgmlType::kQ4_1:
+      return dequantize_q4_1;
+    case GgmlType::kQ5_0:
+      return dequantize_q5_0;
+    case GgmlType::kQ5_1:
+      return dequantize_q5_1;
+    case GgmlType::kQ8_0:
+      return dequantize_q8_0;
+    case GgmlType::kQ2_K:
+      return dequantize_q2_k;
+    case GgmlType::kQ3_K:
+      return dequantize_q3_k;
+    case GgmlType::kQ4_K:
+      return dequantize_q4_k;
+    case GgmlType::kQ5_K:
+      return dequantize_q5_k;
+    case GgmlType::kQ6_K:
+      return dequantize_q6_k;
+    case GgmlType::kIQ4_NL:
+      return dequantize_iq4_nl;
+    case GgmlType::kMXFP4:
+      return dequantize_mxfp4;
+    case GgmlType::kF32:
+    case GgmlType::kF16:
+    case GgmlType::kBF16:
+      break;
   }
-}
-
-// Block: scale d (f16), 32 signed bytes. value = d × q.
-void dequantize_q8_0(const std::byte* block, float* output) {
-  const float scale = float_from_half(load_u16(block));
-  for (int i = 0; i < kBlock; ++i) {
-    output[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
-  }
+  return nullptr;
 }
 
 }  // namespace
@@ -93,23 +100,16 @@ void dequantize_row(GgmlType type, const std::byte* source, std::int64_t num_ele
         output[i] = float_from_bfloat16(load_u16(source + 2 * i));
       }
       return;
-    case GgmlType::kQ4_0:
-      for (std::int64_t i = 0; i < num_elements; i += kBlock, source += 18) {
-        dequantize_q4_0(source, output + i);
-      }
-      return;
-    case GgmlType::kQ4_1:
-      for (std::int64_t i = 0; i < num_elements; i += kBlock, source += 20) {
-        dequantize_q4_1(source, output + i);
-      }
-      return;
-    case GgmlType::kQ8_0:
-      for (std::int64_t i = 0; i < num_elements; i += kBlock, source += 34) {
-        dequantize_q8_0(source, output + i);
-      }
-      return;
+    default:
+      break;
   }
-  assert(false && "unsupported type");
+  const BlockFunction dequantize_block = block_function(type);
+  assert(dequantize_block != nullptr && "unsupported type");
+  const GgmlTypeInfo* info = find_type_info(type);
+  for (std::int64_t i = 0; i < num_elements; i += info->block_elements) {
+    dequantize_block(source, output + i);
+    source += info->block_bytes;
+  }
 }
 
 }  // namespace batchmill
