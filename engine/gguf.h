@@ -2,11 +2,15 @@
 // directory. Nothing in the file is trusted: every count, length, offset and type is checked when
 // it is opened, and memory stays in proportion to the file. Immutable and safe to share between
 // threads. Format: docs/gguf.md of the ggml project.
+//
+// A model may be split: "NAME-00001-of-00005.gguf" holds the metadata, all parts hold tensors.
+// Opening the first opens them all.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -64,11 +68,14 @@ struct GgufTensor {
 
 class GgufFile {
  public:
-  // Throws std::system_error (cannot be opened) or std::runtime_error: "PATH: what is wrong where".
+  // Throws std::system_error (it or a part of it cannot be opened) or std::runtime_error:
+  // "PATH: what is wrong where".
   explicit GgufFile(const std::string& path);
 
   const std::string& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return file_.bytes(); }
+
+  // XXH64 over all bytes; of a split model, over the hashes of its parts.
+  std::uint64_t content_hash() const;
 
   // Metadata. `find` gives null if the key is absent. The typed accessors give nothing if it is
   // absent and throw std::runtime_error if it is there with another type or out of range.
@@ -91,6 +98,12 @@ class GgufFile {
 
  private:
   class Parser;
+  struct OnePart {};
+
+  // The file alone, whatever its split keys say.
+  GgufFile(const std::string& path, OnePart);
+  void open_other_parts();
+  void add_part(const std::string& path, std::int64_t index, std::int64_t count);
 
   std::string path_;
   MappedFile file_;
@@ -98,6 +111,7 @@ class GgufFile {
   std::unordered_map<std::string_view, GgufValue> metadata_;
   std::vector<GgufTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> tensor_index_;
+  std::vector<std::unique_ptr<GgufFile>> other_parts_;  // tensors_ point into them too
 };
 
 }  // namespace batchmill

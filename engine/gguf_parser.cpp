@@ -273,6 +273,10 @@ class GgufFile::Parser {
   std::vector<std::uint64_t> offsets_;  // of tensors, from the start of the data
 };
 
-GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) { Parser(this).parse(); }
+GgufFile::GgufFile(const std::string& path, OnePart) : path_(path), file_(path) {
+  Parser(this).parse();
+}
+
+GgufFile::GgufFile(const std::string& path) : GgufFile(path, OnePart{}) { open_other_parts(); }
 
 }  // namespace batchmill

@@ -7,7 +7,6 @@
 #include "engine/gguf.h"
 #include "engine/gguf_vocabulary.h"
 #include "engine/weights.h"
-#include "engine/xxh64.h"
 
 namespace batchmill {
 namespace {
@@ -135,7 +134,7 @@ std::shared_ptr<const Model> Model::open(const std::string& path) {
   impl.eos_token_ids = find_end_tokens(impl.file, impl.tokenizer.get(), impl.config.vocab_size);
   impl.generation_defaults = read_generation_defaults(impl.file);
   // The file holds all of them: weights, tokenizer, template and generation settings.
-  impl.fingerprint = hex(xxh64(impl.file.bytes()));
+  impl.fingerprint = hex(impl.file.content_hash());
   return model;
 }
 
