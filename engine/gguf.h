@@ -93,6 +93,9 @@ class GgufFile {
   const GgufTensor* find_tensor(std::string_view name) const;
   const GgufTensor& tensor(std::string_view name) const;
 
+  // The tensor's bytes will hardly be read again: their pages in memory may go.
+  void release(const GgufTensor& tensor) const { file_.release(tensor.bytes); }
+
   // An error about this file's content, for those who read it.
   [[noreturn]] void fail(const std::string& message) const;
 

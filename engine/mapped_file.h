@@ -17,6 +17,10 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // `part` of bytes() will hardly be read again: whole pages inside it leave this process's memory
+  // until they are.
+  void release(std::span<const std::byte> part) const;
+
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;

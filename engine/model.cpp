@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <string_view>
 
-#include "engine/gguf.h"
-#include "engine/gguf_vocabulary.h"
+#include "engine/model_files.h"
 #include "engine/weights.h"
 
 namespace batchmill {
@@ -31,48 +31,39 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-// What read_vocabulary and Tokenizer::create say about a file, with its name in front.
-std::unique_ptr<Tokenizer> make_tokenizer(const GgufFile& file) {
-  std::optional<Vocabulary> vocabulary = read_vocabulary(file);
-  if (!vocabulary) return nullptr;
+// What Tokenizer::create says, with the model's path in front.
+std::unique_ptr<Tokenizer> make_tokenizer(ModelFiles* files) {
+  if (!files->vocabulary) return nullptr;
   try {
-    return Tokenizer::create(std::move(*vocabulary));
+    return Tokenizer::create(std::move(*files->vocabulary));
   } catch (const std::runtime_error& error) {
-    file.fail(std::string("tokenizer: ") + error.what());
+    files->tensors->fail(std::string("tokenizer: ") + error.what());
   }
 }
 
-std::unique_ptr<ChatTemplate> make_chat_template(const GgufFile& file, const Tokenizer* tokenizer) {
-  const auto source = file.string("tokenizer.chat_template");
-  if (!source || tokenizer == nullptr) return nullptr;
+std::unique_ptr<ChatTemplate> make_chat_template(const ModelFiles& files,
+                                                 const Tokenizer* tokenizer) {
+  if (!files.chat_template || tokenizer == nullptr) return nullptr;
   const Vocabulary& vocabulary = tokenizer->vocabulary();
   const auto text = [&](TokenId id) {
     return id == kNoToken ? std::string() : tokenizer->token_bytes(id, true);
   };
   try {
-    return std::make_unique<ChatTemplate>(std::string(*source), text(vocabulary.bos_token),
+    return std::make_unique<ChatTemplate>(*files.chat_template, text(vocabulary.bos_token),
                                           text(vocabulary.eos_token));
   } catch (const TemplateError& error) {
-    file.fail("chat template, line " + std::to_string(error.line()) + ": " + error.what());
+    files.tensors->fail("chat template, line " + std::to_string(error.line()) + ": " +
+                        error.what());
   }
 }
 
-std::vector<TokenId> find_end_tokens(const GgufFile& file, const Tokenizer* tokenizer,
-                                     std::int32_t vocab_size) {
+// The tokens that the files name, and those that families are known to end a turn with.
+std::vector<TokenId> find_end_tokens(const ModelFiles& files, const Tokenizer* tokenizer) {
   std::vector<TokenId> ids;
   const auto add = [&](TokenId id) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   };
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                          "tokenizer.ggml.eom_token_id"}) {
-    const auto id = file.integer(key);
-    if (!id) continue;
-    if (*id < 0 || *id >= vocab_size) {
-      file.fail("metadata '" + std::string(key) + "' is " + std::to_string(*id) +
-                ", the vocabulary has " + std::to_string(vocab_size) + " tokens");
-    }
-    add(static_cast<TokenId>(*id));
-  }
+  for (const TokenId id : files.eos_token_ids) add(id);
   if (tokenizer == nullptr) return ids;
   const std::vector<TokenKind>& kinds = tokenizer->vocabulary().kinds;
   for (const std::string_view piece : kEndPieces) {
@@ -85,38 +76,14 @@ std::vector<TokenId> find_end_tokens(const GgufFile& file, const Tokenizer* toke
   return ids;
 }
 
-GenerationDefaults read_generation_defaults(const GgufFile& file) {
-  const std::string prefix = "general.sampling.";
-  const auto real = [&](const char* key, double least, double most) -> std::optional<float> {
-    const auto value = file.number(prefix + key);
-    if (!value) return std::nullopt;
-    if (!(*value >= least && *value <= most)) {
-      file.fail("metadata '" + prefix + key + "' is " + std::to_string(*value));
-    }
-    return static_cast<float>(*value);
-  };
-  GenerationDefaults defaults;
-  defaults.temperature = real("temp", 0.0, 100.0);
-  defaults.top_p = real("top_p", 1e-6, 1.0);
-  defaults.min_p = real("min_p", 0.0, 1.0);
-  defaults.repetition_penalty = real("penalty_repeat", 1e-3, 100.0);
-  if (const auto top_k = real("top_k", 0.0, 1e9)) {
-    defaults.top_k = static_cast<std::int32_t>(*top_k);
-  }
-  return defaults;
-}
-
 }  // namespace
 
 struct Model::Impl {
-  explicit Impl(const std::string& path) : file(path) {}
-
-  GgufFile file;
-  ModelConfig config;
+  std::string path;
+  ModelFiles files;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;
   std::vector<TokenId> eos_token_ids;
-  GenerationDefaults generation_defaults;
   std::string fingerprint;
 };
 
@@ -125,26 +92,27 @@ Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::open(const std::string& path) {
   std::shared_ptr<Model> model(new Model());
-  model->impl_ = std::make_unique<Impl>(path);
+  model->impl_ = std::make_unique<Impl>();
   Impl& impl = *model->impl_;
-  impl.config = read_model_config(impl.file);
-  check_weights(impl.file, impl.config);
-  impl.tokenizer = make_tokenizer(impl.file);
-  impl.chat_template = make_chat_template(impl.file, impl.tokenizer.get());
-  impl.eos_token_ids = find_end_tokens(impl.file, impl.tokenizer.get(), impl.config.vocab_size);
-  impl.generation_defaults = read_generation_defaults(impl.file);
-  // The file holds all of them: weights, tokenizer, template and generation settings.
-  impl.fingerprint = hex(impl.file.content_hash());
+  impl.path = path;
+  impl.files = read_gguf_model(path);
+  check_weights(*impl.files.tensors, impl.files.config);
+  impl.tokenizer = make_tokenizer(&impl.files);
+  impl.chat_template = make_chat_template(impl.files, impl.tokenizer.get());
+  impl.eos_token_ids = find_end_tokens(impl.files, impl.tokenizer.get());
+  impl.fingerprint = hex(impl.files.content_hash);
   return model;
 }
 
-const std::string& Model::path() const { return impl_->file.path(); }
-const ModelConfig& Model::config() const { return impl_->config; }
-const GgufFile& Model::file() const { return impl_->file; }
+const std::string& Model::path() const { return impl_->path; }
+const ModelConfig& Model::config() const { return impl_->files.config; }
+const TensorSource& Model::tensors() const { return *impl_->files.tensors; }
 const Tokenizer* Model::tokenizer() const { return impl_->tokenizer.get(); }
 const ChatTemplate* Model::chat_template() const { return impl_->chat_template.get(); }
 const std::vector<TokenId>& Model::eos_token_ids() const { return impl_->eos_token_ids; }
-const GenerationDefaults& Model::generation_defaults() const { return impl_->generation_defaults; }
+const GenerationDefaults& Model::generation_defaults() const {
+  return impl_->files.generation_defaults;
+}
 const std::string& Model::fingerprint() const { return impl_->fingerprint; }
 
 }  // namespace batchmill

@@ -4,26 +4,16 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/chat_template.h"
+#include "engine/generation_defaults.h"
 #include "engine/model_config.h"
+#include "engine/tensor_source.h"
 #include "engine/tokenizer.h"
 
 namespace batchmill {
-
-class GgufFile;
-
-// Defaults that a model ships for sampling; absent: OpenAI's.
-struct GenerationDefaults {
-  std::optional<float> temperature;
-  std::optional<float> top_p;
-  std::optional<std::int32_t> top_k;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-};
 
 class Model {
  public:
@@ -34,7 +24,7 @@ class Model {
 
   const std::string& path() const;
   const ModelConfig& config() const;
-  const GgufFile& file() const;
+  const TensorSource& tensors() const;
 
   const Tokenizer* tokenizer() const;  // null if the file holds none
   const ChatTemplate* chat_template() const;  // null if the file holds none

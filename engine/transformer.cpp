@@ -1,6 +1,5 @@
 #include "engine/transformer.h"
 
-#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -62,15 +61,14 @@ void Transformer::run_layer(std::int32_t index, std::int32_t num_rows) {
   const Tensor attended = act_.attended.first_rows(num_rows);
   const Tensor gate_up = act_.gate_up.first_rows(num_rows);
   const Tensor mlp = act_.mlp.first_rows(num_rows);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
 
-  backend_->rms_norm(hidden, layer.attention_norm, config_.rms_norm_eps, normed);
+  backend_->rms_norm(hidden, layer.attention_norm, config_.norm_eps, normed);
   backend_->matmul(normed, *layer.qkv, qkv);
   backend_->rotate_and_store(qkv, act_.rotations.first_rows(num_rows), *cache_, index);
-  backend_->attention(qkv, *cache_, index, scale, attended);
+  backend_->attention(qkv, *cache_, index, config_.attention_scale, attended);
   backend_->matmul_add(attended, *layer.attention_output, hidden);
 
-  backend_->rms_norm(hidden, layer.mlp_norm, config_.rms_norm_eps, normed);
+  backend_->rms_norm(hidden, layer.mlp_norm, config_.norm_eps, normed);
   backend_->matmul(normed, *layer.gate_up, gate_up);
   backend_->silu_mul(gate_up, mlp);
   backend_->matmul_add(mlp, *layer.down, hidden);
@@ -81,7 +79,7 @@ void Transformer::compute_logits(std::int32_t num_rows, std::span<float> logits)
   const Tensor normed = act_.normed.first_rows(num_rows);
   const Tensor output = act_.logits.first_rows(num_rows);
   backend_->gather_logits_rows(act_.hidden, last);
-  backend_->rms_norm(last, weights_.output_norm, config_.rms_norm_eps, normed);
+  backend_->rms_norm(last, weights_.output_norm, config_.norm_eps, normed);
   backend_->matmul(normed, *weights_.output, output);
   backend_->download(output, logits.first(static_cast<std::size_t>(num_rows) * output.cols));
 }

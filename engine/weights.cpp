@@ -1,12 +1,10 @@
 #include "engine/weights.h"
 
 #include <cmath>
-#include <cstring>
 #include <set>
 #include <string>
 
-#include "engine/dequantize.h"
-#include "engine/gguf.h"
+#include "engine/tensor_source.h"
 
 namespace batchmill {
 namespace {
@@ -43,39 +41,36 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
   return specs;
 }
 
-void check_tensor(const GgufFile& file, const TensorSpec& spec) {
-  const GgufTensor& tensor = file.tensor(spec.name);
-  const GgmlTypeInfo* info = find_type_info(tensor.type);
-  if (info == nullptr || !info->supported) {
-    file.fail("tensor '" + spec.name + "' has type " + type_name(tensor.type) +
-              ", which is not supported");
+void check_tensor(const TensorSource& tensors, const TensorSpec& spec) {
+  const TensorInfo* tensor = tensors.find(spec.name);
+  if (tensor == nullptr) tensors.fail("tensor '" + spec.name + "' is missing");
+  if (!tensor->readable) {
+    tensors.fail("tensor '" + spec.name + "' has type " + tensor->type +
+                 ", which is not supported");
   }
-  const bool shape_fits = tensor.dims[0] == static_cast<std::uint64_t>(spec.cols) &&
-                          tensor.dims[1] == static_cast<std::uint64_t>(spec.rows) &&
-                          tensor.dims[2] == 1 && tensor.dims[3] == 1;
-  if (!shape_fits) {
-    file.fail("tensor '" + spec.name + "' is " + std::to_string(tensor.num_rows()) + " rows of " +
-              std::to_string(tensor.dims[0]) + ", the metadata say " + std::to_string(spec.rows) +
-              " of " + std::to_string(spec.cols));
+  if (tensor->rows != spec.rows || tensor->cols != spec.cols) {
+    tensors.fail("tensor '" + spec.name + "' is " + std::to_string(tensor->rows) + " rows of " +
+                 std::to_string(tensor->cols) + ", the metadata say " + std::to_string(spec.rows) +
+                 " of " + std::to_string(spec.cols));
   }
 }
 
-// Rows of a tensor of the file, whatever its type.
+// Rows of one tensor, whatever its type. Released when destroyed.
 class TensorRows {
  public:
-  TensorRows(const GgufFile& file, const std::string& name)
-      : tensor_(&file.tensor(name)),
-        cols_(static_cast<std::int64_t>(tensor_->dims[0])),
-        row_bytes_(batchmill::row_bytes(tensor_->type, cols_)) {}
+  // The tensor must be there.
+  TensorRows(const TensorSource& tensors, const std::string& name)
+      : tensors_(tensors), info_(*tensors.find(name)) {}
+  ~TensorRows() { tensors_.release(info_); }
+  TensorRows(const TensorRows&) = delete;
+  TensorRows& operator=(const TensorRows&) = delete;
 
-  void read(std::int64_t row, float* output) const {
-    dequantize_row(tensor_->type, tensor_->bytes.data() + row * row_bytes_, cols_, output);
-  }
+  std::int64_t cols() const { return info_.cols; }
+  void read(std::int64_t row, float* output) const { tensors_.read_row(info_, row, output); }
 
  private:
-  const GgufTensor* tensor_;
-  std::int64_t cols_;
-  std::size_t row_bytes_;
+  const TensorSource& tensors_;
+  const TensorInfo& info_;
 };
 
 // GGUF files of this architecture hold the rows of q and k per head in the order that rotates
@@ -89,13 +84,13 @@ std::int64_t interleaved_row(std::int64_t row, std::int32_t head_dim) {
 
 class Loader {
  public:
-  Loader(const GgufFile& file, const ModelConfig& config, Backend* backend)
-      : file_(file), config_(config), backend_(*backend) {}
+  Loader(const TensorSource& tensors, const ModelConfig& config, Backend* backend)
+      : tensors_(tensors), config_(config), backend_(*backend) {}
 
   Weights load() {
     Weights weights;
     weights_ = &weights;
-    const TensorRows embedding(file_, "token_embd.weight");
+    const TensorRows embedding(tensors_, "token_embd.weight");
     const RowSource embedding_rows = [&](std::int64_t row, float* out) {
       embedding.read(row, out);
     };
@@ -107,7 +102,7 @@ class Loader {
     weights.output_norm = load_vector("output_norm.weight");
     const char* output = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
     weights.output = load_matrix(output, config_.vocab_size, config_.hidden_size);
-    weights.rope_frequencies = upload(rope_frequencies(file_, config_));
+    weights.rope_frequencies = upload(rope_frequencies(tensors_, config_));
     return weights;
   }
 
@@ -127,9 +122,9 @@ class Loader {
   }
 
   std::unique_ptr<Matrix> load_qkv(std::int32_t index) {
-    const TensorRows q(file_, layer_name(index, "attn_q"));
-    const TensorRows k(file_, layer_name(index, "attn_k"));
-    const TensorRows v(file_, layer_name(index, "attn_v"));
+    const TensorRows q(tensors_, layer_name(index, "attn_q"));
+    const TensorRows k(tensors_, layer_name(index, "attn_k"));
+    const TensorRows v(tensors_, layer_name(index, "attn_v"));
     const std::int32_t head_dim = config_.head_dim;
     const std::int64_t q_rows = std::int64_t{config_.num_heads} * head_dim;
     const std::int64_t kv_rows = std::int64_t{config_.num_kv_heads} * head_dim;
@@ -146,8 +141,8 @@ class Loader {
   }
 
   std::unique_ptr<Matrix> load_gate_up(std::int32_t index) {
-    const TensorRows gate(file_, layer_name(index, "ffn_gate"));
-    const TensorRows up(file_, layer_name(index, "ffn_up"));
+    const TensorRows gate(tensors_, layer_name(index, "ffn_gate"));
+    const TensorRows up(tensors_, layer_name(index, "ffn_up"));
     const std::int32_t inner = config_.intermediate_size;
     return backend_.make_matrix(2 * inner, config_.hidden_size, [&](std::int64_t row, float* out) {
       row < inner ? gate.read(row, out) : up.read(row - inner, out);
@@ -156,14 +151,15 @@ class Loader {
 
   std::unique_ptr<Matrix> load_matrix(const std::string& name, std::int32_t rows,
                                       std::int32_t cols) {
-    const TensorRows tensor(file_, name);
+    const TensorRows tensor(tensors_, name);
     return backend_.make_matrix(rows, cols,
                                 [&](std::int64_t row, float* out) { tensor.read(row, out); });
   }
 
   Tensor load_vector(const std::string& name) {
-    std::vector<float> values(file_.tensor(name).dims[0]);
-    TensorRows(file_, name).read(0, values.data());
+    const TensorRows rows(tensors_, name);
+    std::vector<float> values(static_cast<std::size_t>(rows.cols()));
+    rows.read(0, values.data());
     return upload(values);
   }
 
@@ -175,7 +171,7 @@ class Loader {
     return tensor;
   }
 
-  const GgufFile& file_;
+  const TensorSource& tensors_;
   const ModelConfig& config_;
   Backend& backend_;
   Weights* weights_ = nullptr;
@@ -183,41 +179,43 @@ class Loader {
 
 }  // namespace
 
-void check_weights(const GgufFile& file, const ModelConfig& config) {
+void check_weights(const TensorSource& tensors, const ModelConfig& config) {
   std::set<std::string, std::less<>> known = {"rope_freqs.weight"};
   for (const TensorSpec& spec : expected_tensors(config)) {
-    check_tensor(file, spec);
+    check_tensor(tensors, spec);
     known.insert(spec.name);
   }
-  if (file.find_tensor("rope_freqs.weight") != nullptr) {
-    check_tensor(file, {"rope_freqs.weight", 1, config.head_dim / 2});
+  if (tensors.find("rope_freqs.weight") != nullptr) {
+    check_tensor(tensors, {"rope_freqs.weight", 1, config.head_dim / 2});
   }
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : tensors.tensors()) {
     if (!known.contains(tensor.name)) {
-      file.fail("tensor '" + std::string(tensor.name) + "' is not part of architecture '" +
-                config.architecture + "' as it is supported");
+      tensors.fail("tensor '" + tensor.name + "' is not part of architecture '" +
+                   config.architecture + "' as it is supported");
     }
   }
 }
 
-std::vector<float> rope_frequencies(const GgufFile& file, const ModelConfig& config) {
+std::vector<float> rope_frequencies(const TensorSource& tensors, const ModelConfig& config) {
+  const RopeConfig& rope = config.ropes.front();
   std::vector<float> frequencies(static_cast<std::size_t>(config.head_dim / 2));
   std::vector<float> factors(frequencies.size(), 1.0f);
-  if (const GgufTensor* tensor = file.find_tensor("rope_freqs.weight")) {
-    dequantize_row(tensor->type, tensor->bytes.data(), config.head_dim / 2, factors.data());
+  if (const TensorInfo* tensor = tensors.find("rope_freqs.weight")) {
+    tensors.read_row(*tensor, 0, factors.data());
   }
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    if (!(factors[i] > 0)) file.fail("tensor 'rope_freqs.weight' holds a factor that is not > 0");
-    const double exponent = -2.0 * static_cast<double>(i) / config.rope_dim;
-    const double base = std::pow(static_cast<double>(config.rope_theta), exponent);
-    frequencies[i] = static_cast<float>(base / config.rope_linear_factor / factors[i]);
+    if (!(factors[i] > 0))
+      tensors.fail("tensor 'rope_freqs.weight' holds a factor that is not > 0");
+    const double exponent = -2.0 * static_cast<double>(i) / config.head_dim;
+    const double base = std::pow(static_cast<double>(rope.theta), exponent);
+    frequencies[i] = static_cast<float>(base / rope.factor / factors[i]);
   }
   return frequencies;
 }
 
-Weights load_weights(const GgufFile& file, const ModelConfig& config, Backend* backend) {
-  check_weights(file, config);
-  return Loader(file, config, backend).load();
+Weights load_weights(const TensorSource& tensors, const ModelConfig& config, Backend* backend) {
+  check_weights(tensors, config);
+  return Loader(tensors, config, backend).load();
 }
 
 }  // namespace batchmill

@@ -10,7 +10,7 @@
 
 namespace batchmill {
 
-class GgufFile;
+class TensorSource;
 
 // Norm weights are f32 [1, H].
 struct LayerWeights {
@@ -33,14 +33,14 @@ struct Weights {
   std::vector<std::unique_ptr<DeviceBuffer>> buffers;  // what the tensors above point into
 };
 
-// Checks that the file holds exactly the tensors of its architecture, in shapes that fit `config`
+// Checks that the source holds exactly the tensors of its architecture, in shapes that fit `config`
 // and types that can be read. Throws std::runtime_error naming the tensor.
-void check_weights(const GgufFile& file, const ModelConfig& config);
+void check_weights(const TensorSource& tensors, const ModelConfig& config);
 
 // Reads the weights onto the backend. Checks as above.
-Weights load_weights(const GgufFile& file, const ModelConfig& config, Backend* backend);
+Weights load_weights(const TensorSource& tensors, const ModelConfig& config, Backend* backend);
 
 // Rotation frequencies [D/2]: theta^(−2i/D) ÷ linear factor ÷ factor i of tensor rope_freqs.weight.
-std::vector<float> rope_frequencies(const GgufFile& file, const ModelConfig& config);
+std::vector<float> rope_frequencies(const TensorSource& tensors, const ModelConfig& config);
 
 }  // namespace batchmill

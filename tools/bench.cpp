@@ -56,7 +56,7 @@ class Bench {
       : plan_(plan_cpu(model.config(), options)), engine_options_(engine_options), model_(model) {
     auto cpu = std::make_unique<CpuBackend>(plan_.dtype, plan_.threads, options.instruction_set);
     cpu_ = cpu.get();
-    Weights weights = load_weights(model.file(), model.config(), cpu.get());
+    Weights weights = load_weights(model.tensors(), model.config(), cpu.get());
     KvCacheShape shape;
     shape.num_layers = model.config().num_layers;
     shape.num_blocks = num_blocks;

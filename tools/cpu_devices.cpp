@@ -48,7 +48,7 @@ DeviceFactory cpu_devices(const DaemonConfig& config) {
       if (*waiting > 1) --*waiting;
       try {
         return Device{"cpu:0",
-                      make_cpu_runner(served.model->file(), served.model->config(), options)};
+                      make_cpu_runner(served.model->tensors(), served.model->config(), options)};
       } catch (const std::bad_alloc&) {
         throw ToolError(kExitUsage, fmt::format("not enough memory for the model {}", served.name));
       } catch (const std::runtime_error& error) {

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "engine/cpu/cpu_runner.h"
-#include "engine/gguf.h"
 #include "queue/wire.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
@@ -14,12 +13,12 @@
 namespace batchmill {
 namespace {
 
-Json tensor_types(const GgufFile& file, std::uint64_t* bytes) {
+Json tensor_types(const TensorSource& tensors, std::uint64_t* bytes) {
   std::map<std::string, std::uint64_t> counts;
   *bytes = 0;
-  for (const GgufTensor& tensor : file.tensors()) {
-    ++counts[type_name(tensor.type)];
-    *bytes += tensor.bytes.size();
+  for (const TensorInfo& tensor : tensors.tensors()) {
+    ++counts[tensor.type];
+    *bytes += tensor.bytes;
   }
   return counts;
 }
@@ -27,7 +26,7 @@ Json tensor_types(const GgufFile& file, std::uint64_t* bytes) {
 Json model_json(const Model& model, const CpuPlan& plan) {
   const ModelConfig& config = model.config();
   std::uint64_t tensor_bytes = 0;
-  Json types = tensor_types(model.file(), &tensor_bytes);
+  Json types = tensor_types(model.tensors(), &tensor_bytes);
   Json vocabulary = nullptr;
   if (const Tokenizer* tokenizer = model.tokenizer()) {
     const Vocabulary& words = tokenizer->vocabulary();
@@ -55,7 +54,7 @@ Json model_json(const Model& model, const CpuPlan& plan) {
             {"head_dim", config.head_dim},
             {"vocab_size", config.vocab_size},
             {"max_context_tokens", config.max_context_tokens},
-            {"rope_theta", config.rope_theta},
+            {"rope_theta", config.ropes.empty() ? Json() : Json(config.ropes.front().theta)},
             {"tied_embeddings", config.tied_embeddings}}},
           {"tensors", {{"bytes", tensor_bytes}, {"types", std::move(types)}}},
           {"vocabulary", std::move(vocabulary)},

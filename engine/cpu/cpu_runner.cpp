@@ -7,7 +7,6 @@
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/kv_layout.h"
-#include "engine/gguf.h"
 #include "engine/transformer.h"
 #include "engine/weights.h"
 
@@ -100,7 +99,7 @@ CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   return plan;
 }
 
-std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConfig& config,
+std::unique_ptr<CpuRunner> make_cpu_runner(const TensorSource& tensors, const ModelConfig& config,
                                            const CpuOptions& options) {
   check_width("a hidden size", config.hidden_size);
   check_width("an intermediate size", config.intermediate_size);
@@ -117,7 +116,7 @@ std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConf
         " MiB available, " + std::to_string(plan.weight_bytes >> 20) + " MiB of weights");
   }
   auto backend = std::make_unique<CpuBackend>(plan.dtype, plan.threads, options.instruction_set);
-  Weights weights = load_weights(file, config, backend.get());
+  Weights weights = load_weights(tensors, config, backend.get());
   KvCacheShape shape;
   shape.num_layers = config.num_layers;
   shape.num_blocks = plan.num_blocks;

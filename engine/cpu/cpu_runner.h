@@ -14,7 +14,7 @@
 
 namespace batchmill {
 
-class GgufFile;
+class TensorSource;
 
 // What "auto" stands for is decided by resolve_cpu_options().
 enum class CpuDType : std::uint8_t { kAuto, kF32, kBF16 };
@@ -53,10 +53,10 @@ class CpuRunner : public ModelRunner {
 
 // Loads the weights. Throws std::runtime_error if the model or an option does not suit this backend
 // or the memory is too small.
-std::unique_ptr<CpuRunner> make_cpu_runner(const GgufFile& file, const ModelConfig& config,
+std::unique_ptr<CpuRunner> make_cpu_runner(const TensorSource& tensors, const ModelConfig& config,
                                            const CpuOptions& options);
 inline std::unique_ptr<CpuRunner> make_cpu_runner(const Model& model, const CpuOptions& options) {
-  return make_cpu_runner(model.file(), model.config(), options);
+  return make_cpu_runner(model.tensors(), model.config(), options);
 }
 
 }  // namespace batchmill

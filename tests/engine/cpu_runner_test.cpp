@@ -10,7 +10,7 @@
 
 #include "engine/cpu/cpu_backend.h"
 #include "engine/dequantize.h"
-#include "engine/gguf.h"
+#include "engine/model_files.h"
 #include "tests/engine/scripted_sequences.h"
 
 namespace batchmill {
@@ -21,14 +21,14 @@ using testing::ScriptedSequences;
 
 std::unique_ptr<CpuRunner> make_runner(CpuDType dtype, std::int32_t num_blocks = 200,
                                        InstructionSet set = best_instruction_set()) {
-  const GgufFile file(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
+  const ModelFiles model = read_gguf_model(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
   CpuOptions options;
   options.dtype = dtype;
   options.threads = 2;
   options.block_size_tokens = 16;
   options.num_blocks = num_blocks;
   options.instruction_set = set;
-  return make_cpu_runner(file, read_model_config(file), options);
+  return make_cpu_runner(*model.tensors, model.config, options);
 }
 
 std::vector<TokenId> random_tokens(std::int32_t count, std::uint32_t seed) {
@@ -208,14 +208,14 @@ TEST(GemmTest, RowsDoNotDependOnTheirNumber) {
 }
 
 TEST(CpuOptionsTest, RefusesWhatDoesNotFit) {
-  const GgufFile file(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
-  const ModelConfig config = read_model_config(file);
+  const ModelFiles model = read_gguf_model(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
+  const ModelConfig& config = model.config;
   CpuOptions options;
   options.block_size_tokens = 20;
-  EXPECT_THROW((void)make_cpu_runner(file, config, options), std::runtime_error);
+  EXPECT_THROW((void)make_cpu_runner(*model.tensors, config, options), std::runtime_error);
   options.block_size_tokens = 16;
   options.kv_cache_bytes = 1;
-  EXPECT_THROW((void)make_cpu_runner(file, config, options), std::runtime_error);
+  EXPECT_THROW((void)make_cpu_runner(*model.tensors, config, options), std::runtime_error);
   options.kv_cache_bytes = 100 * config.kv_bytes_per_token(4);
   options.dtype = CpuDType::kF32;
   EXPECT_EQ(plan_cpu(config, options).num_blocks, 6);

@@ -14,7 +14,7 @@
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/speed_probe.h"
-#include "engine/gguf.h"
+#include "engine/model_files.h"
 #include "engine/transformer.h"
 #include "tests/engine/timed_backend.h"
 #include "tests/engine/work_clock.h"
@@ -119,13 +119,13 @@ int run(int argc, char** argv) {
   const std::int32_t threads = argc > 3 ? std::atoi(argv[3]) : available_threads();
   const int rounds = argc > 4 ? std::atoi(argv[4]) : 5;
   work_clock.thread_time = threads == 1;
-  const GgufFile file(argv[1]);
-  const ModelConfig config = read_model_config(file);
+  const ModelFiles files = read_gguf_model(argv[1]);
+  const ModelConfig& config = files.config;
   Seconds operations;
   auto cpu = std::make_unique<CpuBackend>(dtype, threads);
   const CpuBackend& cpu_backend = *cpu;
   auto backend = std::make_unique<testing::TimedBackend>(std::move(cpu), work_clock, &operations);
-  Weights weights = load_weights(file, config, backend.get());
+  Weights weights = load_weights(*files.tensors, config, backend.get());
   constexpr std::int32_t kBlockSize = 32;
   auto cache = backend->make_kv_cache(
       {config.num_layers, 64 * 30, kBlockSize, config.num_kv_heads, config.head_dim, dtype});

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "engine/cpu/cpu_runner.h"
-#include "engine/gguf.h"
+#include "engine/model_files.h"
 #include "tests/engine/scripted_sequences.h"
 
 namespace batchmill {
@@ -139,14 +139,14 @@ class GoldenCheck {
 
 void check_file(const std::string& model, const std::string& golden, CpuDType dtype,
                 const Tolerance& tolerance, InstructionSet set = best_instruction_set()) {
-  const GgufFile file(model);
+  const ModelFiles files = read_gguf_model(model);
   CpuOptions options;
   options.dtype = dtype;
   options.threads = 2;
   options.block_size_tokens = 16;
   options.num_blocks = 128;
   options.instruction_set = set;
-  const auto runner = make_cpu_runner(file, read_model_config(file), options);
+  const auto runner = make_cpu_runner(*files.tensors, files.config, options);
   std::ifstream stream(golden);
   ASSERT_TRUE(stream) << golden;
   auto cases = nlohmann::json::parse(stream);

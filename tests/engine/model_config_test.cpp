@@ -9,7 +9,8 @@
 #include <random>
 #include <sstream>
 
-#include "engine/gguf.h"
+#include "engine/gguf_config.h"
+#include "engine/gguf_tensors.h"
 #include "engine/weights.h"
 #include "tests/engine/gguf_builder.h"
 #include "tests/engine/temporary_file.h"
@@ -66,8 +67,8 @@ std::string error_of(const std::function<void(TinyModel&)>& change) {
   change(model);
   const TemporaryFile file(model.bytes());
   try {
-    const GgufFile gguf(file.path());
-    check_weights(gguf, read_model_config(gguf));
+    const auto gguf = std::make_shared<const GgufFile>(file.path());
+    check_weights(GgufTensors(gguf), read_model_config(*gguf));
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), HasSubstr(file.path()));
     return error.what();
@@ -87,7 +88,7 @@ TEST(ModelConfigTest, ReadsTheTinyModel) {
   EXPECT_EQ(config.num_kv_heads, 1);
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.max_context_tokens, 512);
-  EXPECT_FLOAT_EQ(config.rope_theta, 500000.0f);
+  EXPECT_FLOAT_EQ(config.ropes.front().theta, 500000.0f);
   EXPECT_FALSE(config.tied_embeddings);
   EXPECT_EQ(config.kv_bytes_per_token(2), 2 * 2 * 1 * 16 * 2);
 }
@@ -139,8 +140,9 @@ TEST(WeightsTest, NamesTheTensorThatDoesNotFit) {
 }
 
 TEST(WeightsTest, DividesRotationFrequenciesByTheFilesFactors) {
-  const GgufFile file(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
-  const auto frequencies = rope_frequencies(file, read_model_config(file));
+  const auto file =
+      std::make_shared<const GgufFile>(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
+  const auto frequencies = rope_frequencies(GgufTensors(file), read_model_config(*file));
   ASSERT_EQ(frequencies.size(), 8u);
   EXPECT_FLOAT_EQ(frequencies[0], 1.0f);  // short waves stay
   EXPECT_NEAR(frequencies[7], std::pow(500000.0, -14.0 / 16.0) / 8.0, 1e-9);  // long ones do not
@@ -161,10 +163,11 @@ TEST(WeightsTest, SurviveRandomDamage) {
     bytes[at] = static_cast<char>(random());
     file.write(bytes);
     try {
-      const GgufFile gguf(file.path());
-      const ModelConfig config = read_model_config(gguf);
-      check_weights(gguf, config);
-      (void)rope_frequencies(gguf, config);
+      const auto gguf = std::make_shared<const GgufFile>(file.path());
+      const ModelConfig config = read_model_config(*gguf);
+      const GgufTensors tensors(gguf);
+      check_weights(tensors, config);
+      (void)rope_frequencies(tensors, config);
       ++read;
     } catch (const std::runtime_error& error) {
       EXPECT_THAT(error.what(), HasSubstr(file.path()));
