@@ -13,12 +13,28 @@ namespace {
 // The packed layout is oneDNN's choice for this many rows; it serves all counts.
 constexpr std::int32_t kPackingRows = 256;
 
+// Matrices are read in slices of about this size, so that no second copy of a whole one is needed.
+constexpr std::int64_t kPackingBytes = 4 << 20;
+
 dnnl::memory::data_type dnnl_type(DType dtype) {
   return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
 std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+// Columns of a packed matrix [in, out] that lie together; slices are whole multiples of it.
+std::int32_t packed_columns(const dnnl::memory::desc& description) {
+  if (description.data.format_kind != dnnl_blocked) {
+    return static_cast<std::int32_t>(description.data.dims[1]);
+  }
+  const dnnl_blocking_desc_t& blocking = description.data.format_desc.blocking;
+  std::int64_t columns = 1;
+  for (int i = 0; i < blocking.inner_nblks; ++i) {
+    if (blocking.inner_idxs[i] == 1) columns *= blocking.inner_blks[i];
+  }
+  return static_cast<std::int32_t>(columns);
 }
 
 }  // namespace
@@ -55,31 +71,44 @@ dnnl::memory::desc Gemm::packed_description(std::int32_t out_features, std::int3
 
 std::unique_ptr<PackedMatrix> Gemm::pack(std::int32_t out_features, std::int32_t in_features,
                                          const RowSource& rows) {
-  const std::size_t row_elements = static_cast<std::size_t>(in_features);
-  auto plain = allocate_cpu_buffer(row_elements * out_features *
-                                   static_cast<std::size_t>(dtype_bytes(dtype_)));
-#pragma omp parallel
-  {
-    std::vector<float> row(row_elements);
-#pragma omp for schedule(static)
-    for (std::int64_t i = 0; i < out_features; ++i) {
-      if (dtype_ == DType::kF32) {
-        rows(i, static_cast<float*>(plain->data()) + i * in_features);
-        continue;
-      }
-      rows(i, row.data());
-      auto* target = static_cast<std::uint16_t*>(plain->data()) + i * in_features;
-      std::transform(row.begin(), row.end(), target, bfloat16_from_float);
-    }
-  }
   const dnnl::memory::desc description = packed_description(out_features, in_features);
   dnnl::memory packed(description, engine_, arena_.allocate(description.get_size()));
-  dnnl::memory source(
-      {{in_features, out_features}, dnnl_type(dtype_), dnnl::memory::format_tag::ba}, engine_,
-      plain->data());
-  dnnl::reorder(source, packed).execute(stream_, source, packed);
-  stream_.wait();
+  const std::int64_t row_bytes = std::int64_t{in_features} * dtype_bytes(dtype_);
+  const std::int32_t unit = packed_columns(description);
+  const auto slice = static_cast<std::int32_t>(
+      std::max<std::int64_t>(kPackingBytes / (row_bytes * unit), 1) * unit);
+  auto plain =
+      allocate_cpu_buffer(static_cast<std::size_t>(row_bytes * std::min(slice, out_features)));
+  for (std::int32_t begin = 0; begin < out_features; begin += slice) {
+    const std::int32_t count = std::min(slice, out_features - begin);
+    read_rows(rows, begin, count, in_features, plain->data());
+    // Of the whole matrix [in, out], the columns [begin, begin + count).
+    dnnl::memory source({{in_features, count}, dnnl_type(dtype_), dnnl::memory::format_tag::ba},
+                        engine_, plain->data());
+    dnnl::memory target(description.submemory_desc({in_features, count}, {0, begin}), engine_,
+                        packed.get_data_handle());
+    dnnl::reorder(source, target).execute(stream_, source, target);
+    stream_.wait();
+  }
   return std::make_unique<PackedMatrix>(out_features, in_features, packed);
+}
+
+void Gemm::read_rows(const RowSource& rows, std::int64_t first, std::int32_t count,
+                     std::int32_t in_features, void* output) const {
+#pragma omp parallel
+  {
+    std::vector<float> row(static_cast<std::size_t>(in_features));
+#pragma omp for schedule(static)
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (dtype_ == DType::kF32) {
+        rows(first + i, static_cast<float*>(output) + i * in_features);
+        continue;
+      }
+      rows(first + i, row.data());
+      std::transform(row.begin(), row.end(), static_cast<std::uint16_t*>(output) + i * in_features,
+                     bfloat16_from_float);
+    }
+  }
 }
 
 Gemm::Primitive& Gemm::primitive(const Key& key) {

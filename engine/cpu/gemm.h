@@ -57,6 +57,9 @@ class Gemm {
   using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, DType, bool>;
 
   Primitive& primitive(const Key& key);
+  // Rows [first, first + count) as dtype() to `output` [count, in_features].
+  void read_rows(const RowSource& rows, std::int64_t first, std::int32_t count,
+                 std::int32_t in_features, void* output) const;
   dnnl::memory::desc packed_description(std::int32_t out_features, std::int32_t in_features);
 
   DType dtype_;
