@@ -74,7 +74,7 @@ class GgufFile {
 
   const std::string& path() const { return path_; }
 
-  // XXH64 over all bytes; of a split model, over the hashes of its parts.
+  // XXH64 over all bytes; of a large or split file, over the hashes of its pieces in order.
   std::uint64_t content_hash() const;
 
   // Metadata. `find` gives null if the key is absent. The typed accessors give nothing if it is
@@ -94,7 +94,7 @@ class GgufFile {
   const GgufTensor& tensor(std::string_view name) const;
 
   // The tensor's bytes will hardly be read again: their pages in memory may go.
-  void release(const GgufTensor& tensor) const { file_.release(tensor.bytes); }
+  void release(const GgufTensor& tensor) const { MappedFile::release(tensor.bytes); }
 
   // An error about this file's content, for those who read it.
   [[noreturn]] void fail(const std::string& message) const;

@@ -1,4 +1,5 @@
 // A GGUF model that lies in several files, as the format's split keys describe it.
+#include <algorithm>
 #include <system_error>
 
 #include "engine/gguf.h"
@@ -8,6 +9,9 @@ namespace batchmill {
 namespace {
 
 constexpr std::int64_t kMaxParts = 65535;
+
+// What content_hash() has in memory at a time. A change changes the hashes of larger files.
+constexpr std::size_t kHashedBytes = std::size_t{16} << 20;
 
 std::string five_digits(std::int64_t number) {
   const std::string digits = std::to_string(number);
@@ -73,11 +77,17 @@ void GgufFile::add_part(const std::string& path, std::int64_t index, std::int64_
 }
 
 std::uint64_t GgufFile::content_hash() const {
-  const std::uint64_t hash = xxh64(file_.bytes());
-  if (other_parts_.empty()) return hash;
-  std::vector<std::uint64_t> hashes = {hash};
-  for (const auto& part : other_parts_) hashes.push_back(part->content_hash());
-  return xxh64(std::as_bytes(std::span(hashes)));
+  std::vector<std::uint64_t> hashes;
+  const auto add = [&](std::span<const std::byte> bytes) {
+    for (std::size_t begin = 0; begin < bytes.size(); begin += kHashedBytes) {
+      const auto piece = bytes.subspan(begin, std::min(kHashedBytes, bytes.size() - begin));
+      hashes.push_back(xxh64(piece));
+      MappedFile::release(piece);
+    }
+  };
+  add(file_.bytes());
+  for (const auto& part : other_parts_) add(part->file_.bytes());
+  return hashes.size() == 1 ? hashes.front() : xxh64(std::as_bytes(std::span(hashes)));
 }
 
 }  // namespace batchmill

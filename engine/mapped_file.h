@@ -17,9 +17,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // `part` of bytes() will hardly be read again: whole pages inside it leave this process's memory
-  // until they are.
-  void release(std::span<const std::byte> part) const;
+  // A part of some file's bytes() will hardly be read again: whole pages inside it leave this
+  // process's memory until they are.
+  static void release(std::span<const std::byte> part);
 
  private:
   const std::byte* data_ = nullptr;

@@ -1,5 +1,6 @@
 #include "engine/weights.h"
 
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <string>
@@ -55,22 +56,36 @@ void check_tensor(const TensorSource& tensors, const TensorSpec& spec) {
   }
 }
 
-// Rows of one tensor, whatever its type. Released when destroyed.
+// Rows of one tensor, whatever its type. Released when destroyed, and now and then on the way, so
+// that a large tensor's part of the file is never in memory as a whole.
 class TensorRows {
  public:
   // The tensor must be there.
   TensorRows(const TensorSource& tensors, const std::string& name)
-      : tensors_(tensors), info_(*tensors.find(name)) {}
+      : tensors_(tensors),
+        info_(*tensors.find(name)),
+        row_bytes_(info_.bytes / static_cast<std::size_t>(info_.rows)) {}
   ~TensorRows() { tensors_.release(info_); }
   TensorRows(const TensorRows&) = delete;
   TensorRows& operator=(const TensorRows&) = delete;
 
   std::int64_t cols() const { return info_.cols; }
-  void read(std::int64_t row, float* output) const { tensors_.read_row(info_, row, output); }
+
+  // From any thread.
+  void read(std::int64_t row, float* output) const {
+    tensors_.read_row(info_, row, output);
+    if (unreleased_bytes_.fetch_add(row_bytes_) + row_bytes_ < kReleaseBytes) return;
+    unreleased_bytes_ = 0;
+    tensors_.release(info_);
+  }
 
  private:
+  static constexpr std::size_t kReleaseBytes = 1 << 20;
+
   const TensorSource& tensors_;
   const TensorInfo& info_;
+  std::size_t row_bytes_;
+  mutable std::atomic<std::size_t> unreleased_bytes_ = 0;
 };
 
 // GGUF files of this architecture hold the rows of q and k per head in the order that rotates

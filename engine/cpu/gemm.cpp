@@ -14,7 +14,7 @@ namespace {
 constexpr std::int32_t kPackingRows = 256;
 
 // Matrices are read in slices of about this size, so that no second copy of a whole one is needed.
-constexpr std::int64_t kPackingBytes = 4 << 20;
+constexpr std::int64_t kPackingBytes = 2 << 20;
 
 dnnl::memory::data_type dnnl_type(DType dtype) {
   return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;

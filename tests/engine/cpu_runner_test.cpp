@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -169,6 +170,42 @@ INSTANTIATE_TEST_SUITE_P(DTypes, CpuRunnerTest, ::testing::Values(CpuDType::kF32
                          [](const auto& dtype) {
                            return dtype.param == CpuDType::kF32 ? "f32" : "bf16";
                          });
+
+TEST(GemmTest, PacksMatricesLargerThanASlice) {
+  // Some megabytes, and an output size that is no multiple of anything.
+  constexpr std::int32_t kOut = 5003;
+  constexpr std::int32_t kIn = 512;
+  const auto weight = [](std::int64_t row, std::int64_t col) {
+    return static_cast<float>((row * 7 + col * 13) % 32 - 16);  // exact in every type
+  };
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    CpuBackend backend(dtype, 2);
+    const auto matrix = backend.make_matrix(kOut, kIn, [&](std::int64_t row, float* values) {
+      for (std::int64_t i = 0; i < kIn; ++i) values[i] = weight(row, i);
+    });
+    // Row i of the input picks one column of the matrix.
+    constexpr std::int32_t kRows = 8;
+    const auto buffer = backend.allocate(std::size_t{kRows} * kIn * 4);
+    const Tensor input{buffer->data(), dtype, kRows, kIn};
+    std::memset(buffer->data(), 0, std::size_t{kRows} * kIn * 4);
+    const auto column = [](std::int32_t row) { return row * 63 + 11; };
+    for (std::int32_t i = 0; i < kRows; ++i) {
+      if (dtype == DType::kF32) {
+        input.row<float>(i)[column(i)] = 1.0f;
+      } else {
+        input.row<std::uint16_t>(i)[column(i)] = bfloat16_from_float(1.0f);
+      }
+    }
+    const auto memory = backend.allocate(std::size_t{kRows} * kOut * 4);
+    const Tensor output{memory->data(), DType::kF32, kRows, kOut};
+    backend.matmul(input, *matrix, output);
+    for (std::int32_t i = 0; i < kRows; ++i) {
+      for (std::int32_t j = 0; j < kOut; ++j) {
+        ASSERT_EQ(output.row<float>(i)[j], weight(j, column(i))) << i << " " << j;
+      }
+    }
+  }
+}
 
 TEST(GemmTest, RowsDoNotDependOnTheirNumber) {
   constexpr std::int32_t kMost = 600;
