@@ -8,6 +8,7 @@
 #include "actors/line_work.h"
 #include "actors/output_line.h"
 #include "actors/prompt_builder.h"
+#include "actors/truncation.h"
 #include "queue/field_reader.h"
 
 namespace batchmill {
@@ -42,24 +43,50 @@ std::uint64_t line_seed(const LineKey& key) {
 
 // The line's max_tokens, lowered to what the context leaves behind the longest prompt.
 std::int32_t resolve_max_tokens(const BatchLine& line, const ModelCatalog::Entry& model,
-                                std::size_t longest_prompt, std::int32_t default_max_tokens) {
+                                std::size_t longest_prompt, const LineWork& work,
+                                std::int32_t default_max_tokens) {
   const auto prompt = static_cast<std::int64_t>(longest_prompt);
+  const std::string without = work.truncation ? fmt::format(" (with its {} oldest turns dropped)",
+                                                            work.truncation->dropped_turns)
+                                              : "";
   if (prompt + 1 > model.context_tokens) {
-    refuse("context_length_exceeded",
-           fmt::format("the prompt has {} tokens and the model's context is {} tokens: no room is "
-                       "left for one generated token",
-                       prompt, model.context_tokens));
+    refuse(
+        "context_length_exceeded",
+        fmt::format("the prompt has {} tokens{} and the model's context is {} tokens: no room is "
+                    "left for one generated token",
+                    prompt, without, model.context_tokens));
   }
   if (prompt + 1 > model.pool_tokens) {
-    refuse("out_of_memory",
-           fmt::format("the prompt has {} tokens and the device's KV cache holds {} tokens: it can "
-                       "never fit",
-                       prompt, model.pool_tokens));
+    refuse(
+        "out_of_memory",
+        fmt::format("the prompt has {} tokens{} and the device's KV cache holds {} tokens: it can "
+                    "never fit",
+                    prompt, without, model.pool_tokens));
   }
   const std::int64_t room = std::min(model.context_tokens, model.pool_tokens) - prompt;
   const std::int64_t fallback =
       line.endpoint == Endpoint::kChatCompletions ? default_max_tokens : kDefaultCompletionTokens;
   return static_cast<std::int32_t>(std::min(line.body.max_tokens.value_or(fallback), room));
+}
+
+// The prompt of a chat line; `work` is told what it left out.
+Prompts chat_prompts(const BatchLine& line, const ModelCatalog::Entry& model,
+                     std::int64_t created_at_s, std::int32_t default_max_tokens, LineWork* work) {
+  if (!line.body.drop_oldest_turns) {
+    return chat_prompt(line.body, *model.served.model, created_at_s);
+  }
+  BatchBody body = line.body;
+  const auto build = [&](const Json& messages) {
+    body.messages = messages;
+    return chat_prompt(body, *model.served.model, created_at_s);
+  };
+  TruncatedPrompt truncated =
+      drop_oldest_turns(line.body.messages,
+                        untruncated_prompt_tokens(std::min(model.context_tokens, model.pool_tokens),
+                                                  body.max_tokens.value_or(default_max_tokens)),
+                        build);
+  work->truncation = Truncation{truncated.dropped_turns, truncated.dropped_messages};
+  return std::move(truncated.prompts);
 }
 
 SamplingParams sampling_params(const BatchLine& line, const ModelCatalog::Entry& model,
@@ -111,15 +138,14 @@ void check_a_token_may_come(const SamplingParams& params, const Model& model) {
 PlanEntry plan_entry(const BatchLine& line, const ModelCatalog::Entry& model, const LineKey& key,
                      const PreparingJob& job, std::int32_t default_max_tokens,
                      std::int64_t now_us) {
-  Prompts prompts = line.endpoint == Endpoint::kChatCompletions
-                        ? chat_prompt(line.body, *model.served.model, job.created_at_s)
-                        : completion_prompts(line.body, *model.served.model);
-
   LineWork work;
+  Prompts prompts = line.endpoint == Endpoint::kChatCompletions
+                        ? chat_prompts(line, model, job.created_at_s, default_max_tokens, &work)
+                        : completion_prompts(line.body, *model.served.model);
   work.params = sampling_params(line, model, key);
   std::size_t longest = 0;
   for (const auto& ids : prompts.token_ids) longest = std::max(longest, ids.size());
-  work.params.max_tokens = resolve_max_tokens(line, model, longest, default_max_tokens);
+  work.params.max_tokens = resolve_max_tokens(line, model, longest, work, default_max_tokens);
   work.params.min_tokens = static_cast<std::int32_t>(
       std::min<std::int64_t>(line.body.min_tokens, work.params.max_tokens));
   check_a_token_may_come(work.params, *model.served.model);

@@ -58,6 +58,9 @@ std::string encode_line_work(const LineWork& work) {
   json["echo"] = work.echo;
   json["echo_texts"] = work.echo_texts;
   json["token_ids"] = work.return_token_ids;
+  if (work.truncation) {
+    json["truncation"] = {work.truncation->dropped_turns, work.truncation->dropped_messages};
+  }
   json["queued_us"] = work.queued_us;
   json["params"] = params_to_json(work.params);
   std::string bytes;
@@ -76,6 +79,10 @@ LineWork decode_line_work(std::string_view bytes) {
     json.at("echo").get_to(work.echo);
     json.at("echo_texts").get_to(work.echo_texts);
     json.at("token_ids").get_to(work.return_token_ids);
+    if (json.contains("truncation")) {
+      const Json& dropped = json.at("truncation");
+      work.truncation = Truncation{dropped.at(0), dropped.at(1)};
+    }
     json.at("queued_us").get_to(work.queued_us);
     work.params = params_from_json(json.at("params"));
     return work;

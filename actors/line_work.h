@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,13 @@
 
 namespace batchmill {
 
+// What `truncation: "auto"` left out of the conversation.
+struct Truncation {
+  std::int32_t dropped_turns = 0;
+  std::int32_t dropped_messages = 0;
+  bool operator==(const Truncation&) const = default;
+};
+
 struct LineWork {
   std::string custom_id;
   Endpoint endpoint = Endpoint::kChatCompletions;
@@ -20,6 +28,7 @@ struct LineWork {
   bool echo = false;
   std::vector<std::string> echo_texts;  // [prompts] with echo: what the answer begins with
   bool return_token_ids = false;
+  std::optional<Truncation> truncation;  // set if the line asked for it
   std::int64_t queued_us = 0;  // when the line was prepared, unix microseconds
   SamplingParams params;
 };

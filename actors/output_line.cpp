@@ -186,6 +186,11 @@ std::string success_output(const Success& success) {
     body["prompt_token_ids"] = prompts.size() == 1 ? Json(prompts.front()) : Json(prompts);
   }
 
+  if (work.truncation) {
+    body["truncation"] = {{"dropped_turns", work.truncation->dropped_turns},
+                          {"dropped_messages", work.truncation->dropped_messages}};
+  }
+
   Json line = envelope(success.key, work.custom_id);
   line["response"] = {{"status_code", 200},
                       {"request_id", "req_" + line_hex(success.key)},

@@ -34,6 +34,7 @@ struct BatchBody {
   Json chat_template_kwargs;  // null or an object
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+  bool drop_oldest_turns = false;  // truncation "auto": until the prompt fits
   // Completions: each prompt a text or token ids.
   std::vector<std::variant<std::string, std::vector<std::int64_t>>> prompts;
   bool echo = false;

@@ -80,6 +80,7 @@ const std::unordered_map<std::string_view, FieldEntry>& field_table() {
       {"best_of", {kSpecial, kBoth}},
       {"add_special_tokens", {kSpecial, kAll}},
       {"encoding_format", {kSpecial, kEmbed}},
+      {"truncation", {kSpecial, kAll}},
 
       {"functions", {kRefused, kChat}},
       {"audio", {kRefused, kChat}},
@@ -193,6 +194,11 @@ void check_special(Endpoint endpoint, std::string_view name, const Json& value, 
     check_best_of(value, body);
   } else if (name == "encoding_format") {
     if (!is_text(value, "float")) body->fail_unsupported(name, value);
+  } else if (name == "truncation") {
+    if (is_text(value, "disabled")) return;
+    if (!is_text(value, "auto")) return body->fail_value(name, "\"auto\" or \"disabled\"", value);
+    // Only a conversation has turns that can be left out.
+    if (endpoint != Endpoint::kChatCompletions) body->fail_unsupported(name, value);
   } else {  // add_special_tokens: the template writes a chat's, the tokenizer adds a prompt's
     const bool usual = endpoint != Endpoint::kChatCompletions;
     if (body->boolean(name, usual) != usual) body->fail_unsupported(name, value);

@@ -175,6 +175,7 @@ void read_template_fields(FieldReader* body, BatchBody* out) {
                "body.add_generation_prompt and body.continue_final_message cannot both be true");
   }
   out->continue_final_message = body->boolean("continue_final_message", false);
+  out->drop_oldest_turns = body->string("truncation") == "auto";
   out->add_generation_prompt =
       body->boolean("add_generation_prompt", true) && !out->continue_final_message;
   for (const Json* const value : {&out->messages, &out->tools, &out->chat_template_kwargs}) {

@@ -16,6 +16,7 @@ TEST(LineWorkTest, ComesBackAsItWas) {
   work.echo = true;
   work.echo_texts = {"a", "b"};
   work.return_token_ids = true;
+  work.truncation = Truncation{3, 7};
   work.queued_us = 1'700'000'000'000'001;
   work.params.temperature = 0.7f;
   work.params.top_p = 0.1f;
@@ -38,6 +39,7 @@ TEST(LineWorkTest, ComesBackAsItWas) {
   EXPECT_TRUE(back.echo);
   EXPECT_EQ(back.echo_texts, work.echo_texts);
   EXPECT_TRUE(back.return_token_ids);
+  EXPECT_EQ(back.truncation, work.truncation);
   EXPECT_EQ(back.queued_us, work.queued_us);
   EXPECT_EQ(back.params.temperature, 0.7f);
   EXPECT_EQ(back.params.top_p, 0.1f);

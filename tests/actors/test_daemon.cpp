@@ -39,6 +39,7 @@ void TestDaemon::start() {
   served.name = options_.model_name;
   served.model =
       Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/" + options_.model_file);
+  served.max_context_tokens = options_.max_context_tokens;
   served.price = options_.price;
   daemon_ = std::make_unique<Daemon>(
       options, std::vector<ServedModel>{served}, [this](const ServedModel& model) {

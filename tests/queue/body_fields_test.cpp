@@ -92,6 +92,7 @@ TEST(BodyFieldsTest, ChecksFieldsOfChatsOnly) {
       {"tool_choice", {"\"none\"", "\"auto\""}, {"\"always\"", "1", "true"}},
       {"documents", {"[]", "[{\"text\":\"x\"}]"}, {"{}", "[1]", "\"x\""}},
       {"reasoning_effort", {"\"low\""}, {"1"}},
+      {"truncation", {"\"auto\"", "\"disabled\""}, {"\"last\"", "true", "1", "{}", "\"\""}},
   };
   for (const FieldCase& one : cases) {
     const std::string name = std::string("\"") + one.field + "\":";
@@ -161,6 +162,8 @@ TEST(BodyFieldsTest, RefusesWhatIsNotBuiltByName) {
     EXPECT_EQ(code(chat(field)), "unsupported_parameter") << field;
   }
   EXPECT_EQ(code(completion(R"("suffix":"x")")), "unsupported_parameter");
+  EXPECT_EQ(code(completion(R"("truncation":"auto")")), "unsupported_parameter");
+  EXPECT_EQ(code(completion(R"("truncation":"disabled")")), "ok");
 }
 
 TEST(BodyFieldsTest, AcceptsWhatAsksForNothingSilently) {
