@@ -1,119 +1,167 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <map>
+#include <memory>
+#include <string>
 
 #include "engine/cpu/cpu_runner.h"
-#include "queue/wire.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
 #include "tools/exit_code.h"
+#include "tools/model_description.h"
 #include "tools/served_models.h"
 
 namespace batchmill {
 namespace {
 
-Json tensor_types(const TensorSource& tensors, std::uint64_t* bytes) {
-  std::map<std::string, std::uint64_t> counts;
-  *bytes = 0;
-  for (const TensorInfo& tensor : tensors.tensors()) {
-    ++counts[tensor.type];
-    *bytes += tensor.bytes;
-  }
-  return counts;
+void line(const char* label, const std::string& value) {
+  std::cout << fmt::format("{:<14} {}\n", label, value);
 }
 
-Json model_json(const Model& model, const CpuPlan& plan) {
-  const ModelConfig& config = model.config();
-  std::uint64_t tensor_bytes = 0;
-  Json types = tensor_types(model.tensors(), &tensor_bytes);
-  Json vocabulary = nullptr;
-  if (const Tokenizer* tokenizer = model.tokenizer()) {
-    const Vocabulary& words = tokenizer->vocabulary();
-    const auto piece = [&](TokenId id) {
-      return id == kNoToken ? Json() : Json(std::string(tokenizer->piece(id)));
-    };
-    vocabulary = {{"size", tokenizer->vocab_size()},
-                  {"model", words.model},
-                  {"pre_tokenizer", words.pre_tokenizer},
-                  {"bos_token", piece(words.bos_token)},
-                  {"eos_token", piece(words.eos_token)}};
-  }
-  const std::int64_t fits =
-      plan.kv_bytes_per_token == 0 ? 0 : plan.kv_cache_bytes / plan.kv_bytes_per_token;
-  return {{"path", model.path()},
-          {"architecture", config.architecture},
-          {"name", config.name},
-          {"fingerprint", model.fingerprint()},
-          {"shape",
-           {{"layers", config.num_layers},
-            {"hidden_size", config.hidden_size},
-            {"intermediate_size", config.intermediate_size},
-            {"heads", config.num_heads},
-            {"kv_heads", config.num_kv_heads},
-            {"head_dim", config.head_dim},
-            {"vocab_size", config.vocab_size},
-            {"max_context_tokens", config.max_context_tokens},
-            {"rope_theta", config.ropes.empty() ? Json() : Json(config.ropes.front().theta)},
-            {"tied_embeddings", config.tied_embeddings}}},
-          {"tensors", {{"bytes", tensor_bytes}, {"types", std::move(types)}}},
-          {"vocabulary", std::move(vocabulary)},
-          {"eos_token_ids", model.eos_token_ids()},
-          {"chat_template",
-           model.chat_template() != nullptr ? Json(model.chat_template()->source()) : Json()},
-          {"device",
-           {{"name", "cpu"},
-            {"dtype", dtype_name(plan.dtype)},
-            {"kv_dtype", dtype_name(plan.kv_dtype)},
-            {"threads", plan.threads},
-            {"weight_bytes", plan.weight_bytes},
-            {"available_bytes", plan.available_bytes},
-            {"kv_bytes_per_token", plan.kv_bytes_per_token},
-            {"kv_cache_bytes", plan.kv_cache_bytes},
-            {"kv_cache_tokens", fits},
-            {"fits", plan.num_blocks > 0}}}};
+std::string bytes_text(const Json& bytes) {
+  const double mib = bytes.get<double>() / (1 << 20);
+  return mib < 10240 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
-std::string mib(const Json& bytes) {
-  return fmt::format("{:.1f} MiB", bytes.get<double>() / (1 << 20));
+// A number without needless zeros.
+std::string number(const Json& value) {
+  return value.is_number_float() ? fmt::format("{:g}", value.get<double>()) : value.dump();
+}
+
+std::string text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// "8.03 B", "134.5 M"
+std::string parameters(const Json& count) {
+  const auto value = count.get<double>();
+  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.1f} M", value / 1e6);
+  return fmt::format("{:.1f} k", value / 1e3);
+}
+
+// "22 sliding (512 tokens), 4 full": the kinds with what is not the usual about them.
+std::string layers(const Json& model) {
+  std::string out;
+  const Json& kinds = model.at("layer_kinds");
+  for (const Json& kind : kinds) {
+    if (!out.empty()) out += ", ";
+    out += fmt::format("{} {}", kind.at("layers").size(), text(kind.at("attention")));
+    if (kind.contains("window_tokens")) {
+      out += fmt::format(" ({} tokens)", kind.at("window_tokens").dump());
+    }
+    if (kind.at("mlp") == "experts") out += " with experts";
+    if (model.at("ropes").size() > 1) out += fmt::format(", RoPE {}", kind.at("rope").dump());
+  }
+  return out;
+}
+
+// "base 500000, llama3: factor 8, original_context_tokens 8192, …"
+std::string rope(const Json& values) {
+  std::string out = "base " + fmt::format("{:.0f}", values.at("theta").get<double>());
+  if (values.at("scaling") == "none") return out;
+  out += ", " + text(values.at("scaling"));
+  char separator = ':';
+  for (const auto& [key, value] : values.items()) {
+    if (key == "theta" || key == "scaling") continue;
+    out += fmt::format("{} {} {}", separator, key, number(value));
+    separator = ',';
+  }
+  return out;
+}
+
+void print_shapes(const Json& model) {
+  const Json& shape = model.at("shape");
+  line("layers", layers(model));
+  line("hidden size",
+       fmt::format("{}, intermediate {}, {}{}", shape.at("hidden_size").dump(),
+                   shape.at("intermediate_size").dump(), text(shape.at("activation")),
+                   shape.at("gated_mlp").get<bool>() ? " gated" : ""));
+  line("heads", fmt::format("{} of {}, {} for keys and values", shape.at("heads").dump(),
+                            shape.at("head_dim").dump(), shape.at("kv_heads").dump()));
+  for (const char* part : {"latent_attention", "experts"}) {
+    if (!shape.contains(part)) continue;
+    std::string values;
+    for (const auto& [key, value] : shape.at(part).items()) {
+      values += fmt::format("{}{} {}", values.empty() ? "" : ", ", key, value.dump());
+    }
+    line(part[0] == 'l' ? "latent" : "experts", values);
+  }
+  line("positions", text(shape.at("positions")));
+  int index = 0;
+  for (const Json& values : model.at("ropes")) {
+    line(model.at("ropes").size() > 1 ? fmt::format("RoPE {}", index++).c_str() : "RoPE",
+         rope(values));
+  }
+  const Json& factors = model.at("rope_frequency_factors");
+  if (!factors.is_null()) {
+    line("", fmt::format("frequencies divided by {} to {} ({})", number(factors.at("smallest")),
+                         number(factors.at("largest")), text(factors.at("tensor"))));
+  }
+  line("context", fmt::format("{} tokens", shape.at("max_context_tokens").dump()));
+}
+
+void print_device(const Json& device) {
+  line("weights",
+       fmt::format("{} as {}", bytes_text(device.at("weight_bytes")), text(device.at("dtype"))));
+  line("KV cache",
+       fmt::format("{} bytes a token as {} = {}", device.at("kv_bytes_per_token").dump(),
+                   text(device.at("kv_dtype")), text(device.at("kv_bytes_formula"))));
+  const std::string available = bytes_text(device.at("available_bytes"));
+  if (!device.at("fits").get<bool>()) {
+    line("this machine", fmt::format("{} available: the model does not fit", available));
+    return;
+  }
+  line("this machine",
+       fmt::format("{} available: {} beside the weights, of which a KV cache takes {} ({} tokens)",
+                   available, bytes_text(device.at("cache_room_bytes")),
+                   bytes_text(device.at("kv_cache_bytes")), device.at("kv_cache_tokens").dump()));
+  for (const Json& row : device.at("context_fits")) {
+    line("", fmt::format("{:>9} tokens × {} sequences", row.at("context_tokens").dump(),
+                         row.at("sequences").dump()));
+  }
 }
 
 void print(const Json& model) {
-  const Json& shape = model.at("shape");
-  const Json& device = model.at("device");
-  const auto line = [](const char* label, const std::string& value) {
-    std::cout << fmt::format("{:<14} {}\n", label, value);
-  };
-  line("model", fmt::format("{} ({})", model.at("name").get<std::string>(),
-                            model.at("architecture").get<std::string>()));
-  line("fingerprint", model.at("fingerprint"));
-  line("layers", shape.at("layers").dump());
-  line("hidden size", fmt::format("{}, intermediate {}", shape.at("hidden_size").dump(),
-                                  shape.at("intermediate_size").dump()));
-  line("heads", fmt::format("{} of {}, {} for keys and values", shape.at("heads").dump(),
-                            shape.at("head_dim").dump(), shape.at("kv_heads").dump()));
-  line("context", fmt::format("{} tokens", shape.at("max_context_tokens").dump()));
+  line("model", fmt::format("{} ({})", text(model.at("name")), text(model.at("architecture"))));
+  line("fingerprint", text(model.at("fingerprint")));
+  const bool sparse = model.at("parameters") != model.at("active_parameters");
+  line("parameters", parameters(model.at("parameters")) +
+                         (sparse ? fmt::format(", {} of them per token",
+                                               parameters(model.at("active_parameters")))
+                                 : ""));
+  print_shapes(model);
   const Json& vocabulary = model.at("vocabulary");
-  line("vocabulary", vocabulary.is_null()
-                         ? "none in the file"
-                         : fmt::format("{} tokens, {} / {}", vocabulary.at("size").dump(),
-                                       vocabulary.at("model").get<std::string>(),
-                                       vocabulary.at("pre_tokenizer").get<std::string>()));
-  line("chat template",
-       model.at("chat_template").is_null()
+  line("vocabulary",
+       vocabulary.is_null()
            ? "none in the file"
-           : fmt::format("{} bytes", model.at("chat_template").get<std::string>().size()));
-  line("file", fmt::format("{} of tensors: {}", mib(model.at("tensors").at("bytes")),
+           : fmt::format("{} tokens, {} / {}", vocabulary.at("size").dump(),
+                         text(vocabulary.at("model")), text(vocabulary.at("pre_tokenizer"))));
+  const Json& chat_template = model.at("chat_template");
+  line("chat template", chat_template.is_null()
+                            ? "none in the file"
+                            : fmt::format("{} bytes", text(chat_template).size()));
+  line("file", fmt::format("{} of tensors: {}", bytes_text(model.at("tensors").at("bytes")),
                            model.at("tensors").at("types").dump()));
-  line("weights", fmt::format("{} as {}", mib(device.at("weight_bytes")),
-                              device.at("dtype").get<std::string>()));
-  line("KV cache", fmt::format("{} bytes a token as {}", device.at("kv_bytes_per_token").dump(),
-                               device.at("kv_dtype").get<std::string>()));
-  line("this machine",
-       device.at("fits").get<bool>()
-           ? fmt::format("{} free: a KV cache of {}, {} tokens", mib(device.at("available_bytes")),
-                         mib(device.at("kv_cache_bytes")), device.at("kv_cache_tokens").dump())
-           : fmt::format("{} free: the model does not fit", mib(device.at("available_bytes"))));
+  print_device(model.at("device"));
+}
+
+void print_refused(const Json& model) {
+  line("model", fmt::format("{} ({})", text(model.at("name")), text(model.at("architecture"))));
+  line("cannot run", text(model.at("reason")));
+  line("file", fmt::format("{} of tensors: {}", bytes_text(model.at("tensors").at("bytes")),
+                           model.at("tensors").at("types").dump()));
+  for (const auto& [key, value] : model.at("metadata").items()) {
+    std::cout << fmt::format("  {} = {}\n", key, text(value));
+  }
+}
+
+void write(const Json& model, bool json, void (*print_text)(const Json&)) {
+  if (json) {
+    std::cout << model.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  } else {
+    print_text(model);
+  }
 }
 
 }  // namespace
@@ -127,14 +175,18 @@ void add_inspect_command(CLI::App* app, Settings* settings, Action* action) {
     *action = [=] {
       settings->model = *path;
       const DaemonConfig config = settings->load();
-      const std::shared_ptr<const Model> model = open_model(*path);
-      const CpuPlan plan = plan_cpu(model->config(), cpu_options(config, config.models.front()));
-      const Json described = model_json(*model, plan);
-      if (settings->json) {
-        std::cout << described.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
-      } else {
-        print(described);
+      std::shared_ptr<const Model> model;
+      try {
+        model = open_model(*path);
+      } catch (const ToolError& error) {
+        if (error.exit_code() != kExitUsage) throw;
+        const Json refused = describe_refused_model(*path, error.what());
+        if (!refused.is_null()) write(refused, settings->json, print_refused);
+        throw;
       }
+      const CpuOptions options = cpu_options(config, config.models.front());
+      const CpuPlan plan = plan_cpu(model->config(), options);
+      write(describe_model(*model, plan, options.block_size_tokens), settings->json, print);
       return int{kExitDone};
     };
   });

@@ -7,6 +7,7 @@
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/kv_layout.h"
+#include "engine/model_size.h"
 #include "engine/transformer.h"
 #include "engine/weights.h"
 
@@ -35,14 +36,11 @@ void check_width(const char* what, std::int32_t value) {
                            std::to_string(value));
 }
 
-std::int64_t weight_elements(const ModelConfig& config) {
-  const std::int64_t hidden = config.hidden_size;
-  const std::int64_t q_rows = std::int64_t{config.num_heads} * config.head_dim;
-  const std::int64_t kv_rows = std::int64_t{config.num_kv_heads} * config.head_dim;
-  const std::int64_t layer =
-      hidden * (2 * q_rows + 2 * kv_rows) + 3 * hidden * config.intermediate_size;
-  // The vocabulary is there twice: a table to look up and a packed matrix to multiply.
-  return layer * config.num_layers + 2 * hidden * config.vocab_size;
+// Tables and matrices in `dtype`, vectors in f32. Tied embeddings are there twice: a table to look
+// up and a packed matrix to multiply.
+std::int64_t loaded_bytes(const ModelConfig& config, DType dtype) {
+  const ModelSize size = measure_model(config);
+  return (size.tables + size.matrices + size.output) * dtype_bytes(dtype) + size.vectors * 4;
 }
 
 class Runner : public CpuRunner {
@@ -76,20 +74,21 @@ CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   plan.dtype = resolve(options.dtype, fast_bf16 ? DType::kBF16 : DType::kF32);
   plan.kv_dtype = resolve(options.kv_dtype, plan.dtype);
   plan.threads = options.threads > 0 ? options.threads : available_threads();
-  plan.weight_bytes = weight_elements(config) * dtype_bytes(plan.dtype);
+  plan.weight_bytes = loaded_bytes(config, plan.dtype);
   plan.available_bytes = available_memory_bytes();
   plan.kv_bytes_per_token = config.kv_bytes_per_token(dtype_bytes(plan.kv_dtype));
 
+  // A fifth of what the weights leave stays free for everything else.
+  plan.cache_room_bytes =
+      std::max<std::int64_t>(plan.available_bytes - plan.weight_bytes, 0) / 5 * 4;
   const std::int64_t block_bytes = plan.kv_bytes_per_token * options.block_size_tokens;
   std::int64_t blocks = options.num_blocks;
   if (blocks <= 0 && options.kv_cache_bytes > 0) blocks = options.kv_cache_bytes / block_bytes;
   if (options.num_blocks <= 0 && options.kv_cache_bytes <= 0) {
-    // A fifth of what the weights leave stays free for everything else.
-    const std::int64_t room = (plan.available_bytes - plan.weight_bytes) / 5 * 4;
     const std::int64_t context_blocks =
         (std::int64_t{config.max_context_tokens} + options.block_size_tokens - 1) /
         options.block_size_tokens;
-    blocks = std::clamp<std::int64_t>(room / block_bytes, 0, kDefaultContexts * context_blocks);
+    blocks = std::min(plan.cache_room_bytes / block_bytes, kDefaultContexts * context_blocks);
   }
   // Slots are numbered by 32-bit integers.
   blocks = std::min<std::int64_t>(

@@ -36,6 +36,7 @@ struct CpuPlan {
   std::int32_t threads = 1;
   std::int64_t weight_bytes = 0;
   std::int64_t available_bytes = 0;  // memory that this process could still take
+  std::int64_t cache_room_bytes = 0;  // of them, what a KV cache may take beside the weights
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t kv_cache_bytes = 0;
   std::int32_t num_blocks = 0;  // 0: the weights alone do not fit

@@ -169,18 +169,6 @@ class RenderTest(ProgramTest):
         self.assertEqual(out, "[<|im_end|>]")
 
 
-class InspectTest(ProgramTest):
-    def test_shapes_and_bytes(self):
-        out, _ = self.batchmill("inspect", TINY_MODEL, "--json", "--dtype", "f32")
-        model = json.loads(out)
-        self.assertEqual(model["architecture"], "llama")
-        self.assertEqual(model["shape"]["layers"], 2)
-        # 2 × layers × kv heads × head size × bytes
-        self.assertEqual(model["device"]["kv_bytes_per_token"], 2 * 2 * 1 * 16 * 4)
-        self.assertIn("tiny llama", self.batchmill("inspect", TINY_MODEL)[0])
-        self.batchmill("inspect", "none.gguf", exit_code=4)
-
-
 class DoctorTest(ProgramTest):
     def test_names_what_is_wrong(self):
         out, _ = self.batchmill("doctor", "--model", TINY_MODEL, "--json")
