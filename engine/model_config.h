@@ -44,12 +44,14 @@ struct RopeConfig {
   float beta_slow = 1.0f;  // yarn
   bool truncate = true;  // yarn: whole dimensions bound the correction range
   float attention_factor = 1.0f;  // yarn: multiplies cosine and sine
+  bool operator==(const RopeConfig&) const = default;
 };
 
 struct LayerConfig {
   std::int32_t window_tokens = 0;  // > 0: a row sees itself and window − 1 tokens before it
   std::int32_t rope = 0;  // index into ModelConfig::ropes
   bool experts = false;  // the MLP is a mixture of experts
+  bool operator==(const LayerConfig&) const = default;
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values come from one latent vector per
@@ -61,6 +63,7 @@ struct LatentAttention {
   std::int32_t rope_dim = 0;  // of a query or key head, rotated
   std::int32_t value_dim = 0;
   std::int32_t cached_dim() const { return kv_lora_rank + rope_dim; }
+  bool operator==(const LatentAttention&) const = default;
 };
 
 // Routing as in DeepSeek V3: sigmoid scores, a bias for the choice only, groups ranked by their two
@@ -74,6 +77,7 @@ struct ExpertConfig {
   std::int32_t num_groups_per_token = 1;
   bool normalize_weights = true;
   float weights_scale = 1.0f;
+  bool operator==(const ExpertConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -119,6 +123,7 @@ struct ModelConfig {
   // 2 × layers × kv_heads × head_dim × bytes; with latent attention layers × (kv_lora_rank +
   // rope_dim) × bytes; nothing for an encoder.
   std::int64_t kv_bytes_per_token(std::int32_t bytes_per_element) const;
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // How messages and people name it: "llama3", "yarn", …; "none".
