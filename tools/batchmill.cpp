@@ -16,8 +16,8 @@ constexpr const char* kFooter =
     "interrupted.\n\nExample:\n  batchmill run requests.jsonl -o out.jsonl --model model.gguf";
 
 // Commands that the contract with users names and this program does not have.
-constexpr const char* kNotBuilt[] = {"estimate", "summarize", "resubmit", "keys",
-                                     "backup",   "restore",   "compact",  "prune"};
+constexpr const char* kNotBuilt[] = {"summarize", "resubmit", "keys", "backup",
+                                     "restore",   "compact",  "prune"};
 
 void refuse_commands_not_built(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -81,6 +81,7 @@ int run_tool(int argc, char** argv) {
   add_explain_command(&app, &settings, &action);
   add_tokenize_command(&app, &settings, &action);
   add_render_command(&app, &settings, &action);
+  add_estimate_command(&app, &settings, &action);
   add_inspect_command(&app, &settings, &action);
   add_doctor_command(&app, &settings, &action);
   add_bench_command(&app, &settings, &action);

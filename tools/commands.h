@@ -23,6 +23,7 @@ void add_control_commands(CLI::App* app, const Settings* settings, Action* actio
 void add_explain_command(CLI::App* app, const Settings* settings, Action* action);
 void add_tokenize_command(CLI::App* app, Settings* settings, Action* action);
 void add_render_command(CLI::App* app, Settings* settings, Action* action);
+void add_estimate_command(CLI::App* app, Settings* settings, Action* action);
 void add_inspect_command(CLI::App* app, Settings* settings, Action* action);
 void add_doctor_command(CLI::App* app, Settings* settings, Action* action);
 void add_bench_command(CLI::App* app, Settings* settings, Action* action);

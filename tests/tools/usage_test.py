@@ -6,8 +6,8 @@ import unittest
 from driver import BIN, TINY_MODEL, ProgramTest, chat_line
 
 COMMANDS = ["submit", "run", "status", "list", "watch", "results", "costs", "cancel", "pause",
-            "resume", "explain", "tokenize", "render", "inspect", "doctor", "bench"]
-NOT_BUILT = ["estimate", "summarize", "resubmit", "keys", "backup", "restore", "compact", "prune"]
+            "resume", "explain", "tokenize", "render", "estimate", "inspect", "doctor", "bench"]
+NOT_BUILT = ["summarize", "resubmit", "keys", "backup", "restore", "compact", "prune"]
 
 
 class HelpTest(ProgramTest):
