@@ -6,10 +6,15 @@
 
 namespace batchmill {
 
-enum class DType : std::uint8_t { kF32 = 0, kBF16 = 1 };
+// kI8 is a type of weights and of caches, which come with scales; tensors are never of it.
+enum class DType : std::uint8_t { kF32 = 0, kBF16 = 1, kI8 = 2 };
 
-constexpr std::int32_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-constexpr const char* dtype_name(DType dtype) { return dtype == DType::kF32 ? "f32" : "bf16"; }
+constexpr std::int32_t dtype_bytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : dtype == DType::kBF16 ? 2 : 1;
+}
+constexpr const char* dtype_name(DType dtype) {
+  return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "int8";
+}
 
 // Row-major and contiguous, in the memory of one backend.
 struct Tensor {

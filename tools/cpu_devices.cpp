@@ -14,8 +14,9 @@ CpuDType parse_dtype(const std::string& text) {
   if (text == "auto") return CpuDType::kAuto;
   if (text == "f32") return CpuDType::kF32;
   if (text == "bf16") return CpuDType::kBF16;
+  if (text == "int8") return CpuDType::kInt8;
   throw ToolError(kExitUsage,
-                  fmt::format("dtype {}: not supported yet; auto, f32 and bf16 are", text));
+                  fmt::format("dtype {}: not supported yet; auto, f32, bf16 and int8 are", text));
 }
 
 }  // namespace

@@ -20,18 +20,27 @@ std::byte* row_of(const Tensor& tensor, std::int64_t row) {
   return static_cast<std::byte*>(tensor.data) + row * static_cast<std::int64_t>(tensor.row_bytes());
 }
 
+DType activations_for(DType weights, InstructionSet set) {
+  if (weights != DType::kI8) return weights;
+  return set == InstructionSet::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
+}
+
 // Elements below which a loop runs on the calling thread alone: about ten microseconds of work.
 constexpr std::int64_t kMinParallelElements = 16384;
 
 }  // namespace
 
 CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set)
-    : gemm_(dtype), kernels_(kernels_for(set)), num_threads_(num_threads) {
+    : dtype_(dtype),
+      kernels_(kernels_for(set)),
+      gemm_(activations_for(dtype, set)),
+      int8_gemm_(kernels_),
+      num_threads_(num_threads) {
   if (num_threads < 1) throw std::invalid_argument("a CPU backend needs at least one thread");
 }
 
 std::string CpuBackend::describe() const {
-  return std::string("cpu ") + dtype_name(gemm_.dtype()) + ", " + std::to_string(num_threads_) +
+  return std::string("cpu ") + dtype_name(dtype_) + ", " + std::to_string(num_threads_) +
          " threads, kernels " + instruction_set_name(kernels_.set);
 }
 
@@ -66,6 +75,9 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvCacheShape& shape) {
 
 std::unique_ptr<Matrix> CpuBackend::make_matrix(std::int32_t out_features, std::int32_t in_features,
                                                 const RowSource& rows) {
+  if (dtype_ == DType::kI8 && Int8Gemm::can_pack(in_features)) {
+    return int8_gemm_.pack(out_features, in_features, rows, num_threads_);
+  }
   omp_set_num_threads(num_threads_);
   return gemm_.pack(out_features, in_features, rows);
 }
@@ -184,11 +196,26 @@ void CpuBackend::rms_norm(const Tensor& input, const Tensor& weight, float epsil
 }
 
 void CpuBackend::matmul(const Tensor& input, const Matrix& weight, const Tensor& output) {
-  gemm_.run(input, static_cast<const PackedMatrix&>(weight), output, false);
+  multiply(input, weight, output, false);
 }
 
 void CpuBackend::matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) {
-  gemm_.run(input, static_cast<const PackedMatrix&>(weight), sum, true);
+  multiply(input, weight, sum, true);
+}
+
+void CpuBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,
+                          bool accumulate) {
+  if (const auto* matrix = dynamic_cast<const Int8Matrix*>(&weight)) {
+    int8_gemm_.run(input, *matrix, nullptr, output, accumulate, num_threads_);
+  } else {
+    gemm_.run(input, static_cast<const PackedMatrix&>(weight), output, accumulate);
+  }
+}
+
+std::vector<std::string> CpuBackend::gemm_implementations() const {
+  std::vector<std::string> lines = gemm_.implementations();
+  if (dtype_ == DType::kI8) lines.push_back(int8_gemm_.implementation());
+  return lines;
 }
 
 void CpuBackend::rotate_and_store(const Tensor& qkv, const Tensor& rotations, const KvCache& cache,

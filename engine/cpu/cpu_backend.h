@@ -8,15 +8,19 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/gemm.h"
+#include "engine/cpu/int8_gemm.h"
 #include "engine/cpu/kernels.h"
 
 namespace batchmill {
 
 class CpuBackend : public Backend {
  public:
+  // `dtype` is that of weights. Activations have it too, but for kI8: then they are bf16 where the
+  // instruction set multiplies it, else f32.
   CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set = best_instruction_set());
 
   DType activation_dtype() const override { return gemm_.dtype(); }
+  DType weight_dtype() const { return dtype_; }
   std::string describe() const override;
   std::unique_ptr<DeviceBuffer> allocate(std::size_t bytes) override;
   void upload(std::span<const std::byte> host, void* device) override;
@@ -44,8 +48,8 @@ class CpuBackend : public Backend {
   void silu_mul(const Tensor& gate_up, const Tensor& output) override;
   void gather_logits_rows(const Tensor& input, const Tensor& output) override;
 
-  // As Gemm::implementations().
-  std::vector<std::string> gemm_implementations() const { return gemm_.implementations(); }
+  // As Gemm::implementations(), and how int8 products are done.
+  std::vector<std::string> gemm_implementations() const;
   std::int32_t num_threads() const { return num_threads_; }
 
  private:
@@ -58,12 +62,15 @@ class CpuBackend : public Backend {
     std::int32_t first_position = 0;
   };
 
+  void multiply(const Tensor& input, const Matrix& weight, const Tensor& output, bool accumulate);
   void plan_attention();
   // For loops over rows that are too small to be worth waking threads.
   int threads_for(std::int32_t rows, std::int32_t cols) const;
 
-  Gemm gemm_;
+  DType dtype_;
   const Kernels& kernels_;
+  Gemm gemm_;
+  Int8Gemm int8_gemm_;
   std::int32_t num_threads_;
 
   const Batch* batch_ = nullptr;  // of the current step

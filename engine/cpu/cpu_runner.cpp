@@ -23,6 +23,8 @@ DType resolve(CpuDType dtype, DType automatic) {
       return DType::kF32;
     case CpuDType::kBF16:
       return DType::kBF16;
+    case CpuDType::kInt8:
+      return DType::kI8;
     case CpuDType::kAuto:
       break;
   }
@@ -36,11 +38,12 @@ void check_width(const char* what, std::int32_t value) {
                            std::to_string(value));
 }
 
-// Tables and matrices in `dtype`, vectors in f32. Tied embeddings are there twice: a table to look
-// up and a packed matrix to multiply.
-std::int64_t loaded_bytes(const ModelConfig& config, DType dtype) {
+// Tables in the activations' type, matrices in the weights', vectors in f32. Tied embeddings are
+// there twice: a table to look up and a packed matrix to multiply.
+std::int64_t loaded_bytes(const ModelConfig& config, DType weights, DType activations) {
   const ModelSize size = measure_model(config);
-  return (size.tables + size.matrices + size.output) * dtype_bytes(dtype) + size.vectors * 4;
+  return size.tables * dtype_bytes(activations) +
+         (size.matrices + size.output) * dtype_bytes(weights) + size.vectors * 4;
 }
 
 class Runner : public CpuRunner {
@@ -70,11 +73,13 @@ class Runner : public CpuRunner {
 
 CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   CpuPlan plan;
-  const bool fast_bf16 = best_instruction_set() == InstructionSet::kAvx512Bf16;
-  plan.dtype = resolve(options.dtype, fast_bf16 ? DType::kBF16 : DType::kF32);
-  plan.kv_dtype = resolve(options.kv_dtype, plan.dtype);
+  const bool fast_bf16 = options.instruction_set == InstructionSet::kAvx512Bf16;
+  const DType widest = fast_bf16 ? DType::kBF16 : DType::kF32;
+  plan.dtype = resolve(options.dtype, widest);
+  plan.activation_dtype = plan.dtype == DType::kI8 ? widest : plan.dtype;
+  plan.kv_dtype = resolve(options.kv_dtype, plan.activation_dtype);
   plan.threads = options.threads > 0 ? options.threads : available_threads();
-  plan.weight_bytes = loaded_bytes(config, plan.dtype);
+  plan.weight_bytes = loaded_bytes(config, plan.dtype, plan.activation_dtype);
   plan.available_bytes = available_memory_bytes();
   plan.kv_bytes_per_token = config.kv_bytes_per_token(dtype_bytes(plan.kv_dtype));
 

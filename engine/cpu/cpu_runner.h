@@ -17,7 +17,10 @@ namespace batchmill {
 class TensorSource;
 
 // What "auto" stands for is decided by resolve_cpu_options().
-enum class CpuDType : std::uint8_t { kAuto, kF32, kBF16 };
+//
+// kInt8 weights are multiplied as int8 with activations that are int8 for the product alone; all
+// else is bf16 where the processor multiplies it, else f32.
+enum class CpuDType : std::uint8_t { kAuto, kF32, kBF16, kInt8 };
 
 struct CpuOptions {
   CpuDType dtype = CpuDType::kAuto;  // auto: bf16 where the processor multiplies it, else f32
@@ -31,7 +34,8 @@ struct CpuOptions {
 
 // An estimate for people and for defaults; nothing is allocated.
 struct CpuPlan {
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // of weights
+  DType activation_dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
   std::int32_t threads = 1;
   std::int64_t weight_bytes = 0;

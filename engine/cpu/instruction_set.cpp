@@ -10,6 +10,8 @@ const char* instruction_set_name(InstructionSet set) {
       return "avx2";
     case InstructionSet::kAvx512:
       return "avx512";
+    case InstructionSet::kAvx512Vnni:
+      return "avx512_vnni";
     case InstructionSet::kAvx512Bf16:
       return "avx512_bf16";
   }
@@ -24,6 +26,8 @@ std::vector<InstructionSet> supported_instruction_sets() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (!avx512) return sets;
   sets.push_back(InstructionSet::kAvx512);
+  if (!__builtin_cpu_supports("avx512vnni")) return sets;
+  sets.push_back(InstructionSet::kAvx512Vnni);
   if (__builtin_cpu_supports("avx512bf16")) sets.push_back(InstructionSet::kAvx512Bf16);
   return sets;
 }

@@ -6,7 +6,13 @@
 
 namespace batchmill {
 
-enum class InstructionSet : std::uint8_t { kBaseline = 0, kAvx2, kAvx512, kAvx512Bf16 };
+enum class InstructionSet : std::uint8_t {
+  kBaseline = 0,
+  kAvx2,
+  kAvx512,
+  kAvx512Vnni,
+  kAvx512Bf16
+};
 
 const char* instruction_set_name(InstructionSet set);
 

@@ -8,6 +8,7 @@ namespace batchmill {
 const Kernels& baseline_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512_vnni_kernels();
 const Kernels& avx512_bf16_kernels();
 
 }  // namespace batchmill

@@ -10,6 +10,8 @@ const Kernels& kernels_for(InstructionSet set) {
   switch (set) {
     case InstructionSet::kAvx512Bf16:
       return avx512_bf16_kernels();
+    case InstructionSet::kAvx512Vnni:
+      return avx512_vnni_kernels();
     case InstructionSet::kAvx512:
       return avx512_kernels();
     case InstructionSet::kAvx2:

@@ -41,6 +41,28 @@ struct AttentionTask {
 std::int32_t attention_tile_queries(std::int32_t group_heads);
 std::size_t attention_scratch_floats(std::int32_t group_heads, std::int32_t head_dim);
 
+// What turns the bytes of a row back into numbers.
+struct QuantizedRow {
+  float scale = 0.0f;
+  std::int32_t offset = 0;  // of every sum of products with weights + 128
+};
+
+// Int8 rows times some panels of a packed matrix (int8_layout.h).
+struct ProductTask {
+  const std::int8_t* rows = nullptr;  // [num_rows, cols]
+  const QuantizedRow* row_scales = nullptr;  // [num_rows]
+  std::int32_t num_rows = 0;
+  std::int32_t cols = 0;  // a multiple of 16
+  const std::uint8_t* panels = nullptr;  // of the whole matrix
+  std::int32_t first_panel = 0;
+  std::int32_t end_panel = 0;
+  const float* column_scales = nullptr;  // [outputs, rounded up to whole panels]
+  const float* bias = nullptr;  // likewise, or none
+  std::int32_t num_columns = 0;  // outputs
+  void* output = nullptr;  // [num_rows, output_stride]
+  std::int64_t output_stride = 0;
+};
+
 struct Kernels {
   InstructionSet set = InstructionSet::kBaseline;
 
@@ -63,6 +85,14 @@ struct Kernels {
   void (*store_kv[2][2])(const void* key, const void* value, std::int32_t head_dim,
                          const float* rotation, std::int32_t token, void* key_group,
                          void* value_group) = {};
+
+  // output [cols] int8 = input [cols] act, rotated and divided by result.scale. work: [cols].
+  void (*quantize_row[2])(const void* input, std::int32_t cols, float* work, std::int8_t* output,
+                          QuantizedRow* result) = {};
+
+  // output act = rows × panels, or f32 += likewise.
+  void (*multiply_rows[2])(const ProductTask& task) = {};
+  void (*multiply_rows_add)(const ProductTask& task) = nullptr;
 
   // [act][kv]
   void (*attend[2][2])(const AttentionTask& task) = {};

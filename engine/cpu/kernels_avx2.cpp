@@ -1,11 +1,15 @@
 // Kernels for AVX2 and FMA.
+#include <immintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "engine/cpu/int8_layout.h"
 #include "engine/cpu/kernel_tables.h"
 #include "engine/cpu/kv_layout.h"
 
@@ -17,6 +21,11 @@ namespace {
 
 constexpr int kLanes = 8;
 #include "engine/cpu/vector_kernels.inc"
+
+BATCHMILL_INLINE Ints multiply_pairs(Ints a, Ints b) {
+  return reinterpret_cast<Ints>(
+      _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
 
 }  // namespace
 

@@ -1,24 +1,28 @@
-// Kernels for AVX-512 with bfloat16 products.
+// Kernels for AVX-512 with products of bytes and of bfloat16.
 #include <immintrin.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "engine/cpu/int8_layout.h"
 #include "engine/cpu/kernel_tables.h"
 #include "engine/cpu/kv_layout.h"
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,prefer-vector-width=512")
+#pragma GCC target( \
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,avx2,fma,prefer-vector-width=512")
 
 namespace batchmill {
 namespace {
 
 constexpr int kLanes = 16;
 #define BATCHMILL_OWN_BF16
+#define BATCHMILL_OWN_INT8
 #include "engine/cpu/vector_kernels.inc"
 
 BATCHMILL_INLINE void store(std::uint16_t* target, Floats value) {
@@ -31,6 +35,12 @@ BATCHMILL_INLINE Floats dot_pairs(Floats sum, std::uint32_t a, Words b) {
       reinterpret_cast<__m512>(sum),
       reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<std::int32_t>(a))),
       reinterpret_cast<__m512bh>(b));
+}
+
+BATCHMILL_INLINE Ints dot_bytes(Ints sum, Words weights, std::int32_t values) {
+  return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum),
+                                                    reinterpret_cast<__m512i>(weights),
+                                                    _mm512_set1_epi32(values)));
 }
 
 }  // namespace

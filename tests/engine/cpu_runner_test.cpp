@@ -166,9 +166,12 @@ TEST_P(CpuRunnerTest, CopiesPartOfABlockBeforeTheStep) {
   EXPECT_LE(largest_difference({whole.back()}, {logits}), tolerance());
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CpuRunnerTest, ::testing::Values(CpuDType::kF32, CpuDType::kBF16),
+INSTANTIATE_TEST_SUITE_P(DTypes, CpuRunnerTest,
+                         ::testing::Values(CpuDType::kF32, CpuDType::kBF16, CpuDType::kInt8),
                          [](const auto& dtype) {
-                           return dtype.param == CpuDType::kF32 ? "f32" : "bf16";
+                           return dtype.param == CpuDType::kF32    ? "f32"
+                                  : dtype.param == CpuDType::kBF16 ? "bf16"
+                                                                   : "int8";
                          });
 
 TEST(GemmTest, PacksMatricesLargerThanASlice) {

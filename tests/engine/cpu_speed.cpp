@@ -1,6 +1,6 @@
 // Prefill and decode rates of one model on the CPU beside what the machine can do, measured in the
-// same run: cpu_speed MODEL [f32|bf16] [threads] [rounds]. One JSON line per workload; operations
-// on stderr.
+// same run: cpu_speed MODEL [f32|bf16|int8] [threads] [rounds]. One JSON line per workload;
+// operations on stderr.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -63,7 +63,7 @@ double row_operations(const ModelConfig& c) {
 }
 
 void measure(const char* name, Transformer* model, const ModelConfig& config, const Batch& batch,
-             int rounds, GemmProbe* gemm, ReadProbe* read, Seconds* operations) {
+             int weight_bytes, int rounds, GemmProbe* gemm, ReadProbe* read, Seconds* operations) {
   std::vector<float> logits(batch.logits_rows.size() * static_cast<std::size_t>(config.vocab_size));
   double best = 1e9;
   double peak = 1e9;
@@ -88,13 +88,12 @@ void measure(const char* name, Transformer* model, const ModelConfig& config, co
   const double vocabulary =
       2.0 * config.hidden_size * config.vocab_size * static_cast<double>(batch.logits_rows.size());
   const double flops = rows * row_operations(config) + attention + vocabulary;
-  const double bytes_per = dtype_bytes(model->backend().activation_dtype());
   double kv_tokens = 0;
   for (const std::int32_t length : batch.context_lens) kv_tokens += length;
   const double bytes =
-      (row_operations(config) / 2 + 1.0 * config.hidden_size * config.vocab_size) * bytes_per +
-      kv_tokens *
-          static_cast<double>(config.kv_bytes_per_token(static_cast<std::int32_t>(bytes_per)));
+      (row_operations(config) / 2 + 1.0 * config.hidden_size * config.vocab_size) * weight_bytes +
+      kv_tokens * static_cast<double>(
+                      config.kv_bytes_per_token(dtype_bytes(model->backend().activation_dtype())));
   std::printf(
       "{\"workload\": \"%s\", \"rows\": %.0f, \"step_ms\": %.2f, \"tokens_per_s\": %.1f, "
       "\"gflops\": %.1f, \"gemm_peak_gflops\": %.1f, \"share_of_peak\": %.3f, "
@@ -112,10 +111,11 @@ void measure(const char* name, Transformer* model, const ModelConfig& config, co
 
 int run(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s MODEL [f32|bf16] [threads] [rounds]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MODEL [f32|bf16|int8] [threads] [rounds]\n", argv[0]);
     return 2;
   }
-  const DType dtype = argc > 2 && std::string(argv[2]) == "f32" ? DType::kF32 : DType::kBF16;
+  const std::string type = argc > 2 ? argv[2] : "bf16";
+  const DType dtype = type == "f32" ? DType::kF32 : type == "int8" ? DType::kI8 : DType::kBF16;
   const std::int32_t threads = argc > 3 ? std::atoi(argv[3]) : available_threads();
   const int rounds = argc > 4 ? std::atoi(argv[4]) : 5;
   work_clock.thread_time = threads == 1;
@@ -127,8 +127,8 @@ int run(int argc, char** argv) {
   auto backend = std::make_unique<testing::TimedBackend>(std::move(cpu), work_clock, &operations);
   Weights weights = load_weights(*files.tensors, config, backend.get());
   constexpr std::int32_t kBlockSize = 32;
-  auto cache = backend->make_kv_cache(
-      {config.num_layers, 64 * 30, kBlockSize, config.num_kv_heads, config.head_dim, dtype});
+  auto cache = backend->make_kv_cache({config.num_layers, 64 * 30, kBlockSize, config.num_kv_heads,
+                                       config.head_dim, backend->activation_dtype()});
   // Any finite values: what attention takes does not depend on them.
   std::memset(cache->layer(0), 0x3c, cache->shape().bytes());
   Transformer model(config, std::move(backend), std::move(weights), std::move(cache));
@@ -142,10 +142,13 @@ int run(int argc, char** argv) {
   const auto batch = [&](std::int32_t seqs, std::int32_t context, std::int32_t rows) {
     return make_batch(seqs, context, rows, kBlockSize, config.vocab_size);
   };
-  measure("prefill 1x900", &model, config, batch(1, 900, 900), rounds, &gemm, &read, &operations);
-  measure("prefill 2x900", &model, config, batch(2, 900, 900), rounds, &gemm, &read, &operations);
-  measure("decode 1", &model, config, batch(1, 900, 1), rounds * 4, &gemm, &read, &operations);
-  measure("decode 64", &model, config, batch(64, 900, 1), rounds, &gemm, &read, &operations);
+  const auto step = [&](const char* name, const Batch& work, int times) {
+    measure(name, &model, config, work, dtype_bytes(dtype), times, &gemm, &read, &operations);
+  };
+  step("prefill 1x900", batch(1, 900, 900), rounds);
+  step("prefill 2x900", batch(2, 900, 900), rounds);
+  step("decode 1", batch(1, 900, 1), rounds * 4);
+  step("decode 64", batch(64, 900, 1), rounds);
   for (const std::string& line : cpu_backend.gemm_implementations()) {
     std::fprintf(stderr, "%s\n", line.c_str());
   }

@@ -30,6 +30,7 @@ struct Tolerance {
 inline constexpr Tolerance kF32{0.001, 0.0002, 0.0, 1.0, 0.001};
 inline constexpr Tolerance kTinyBf16{0.4, 0.05, 0.2, 0.95, 0.05};
 inline constexpr Tolerance kRealBf16{0.25, 0.03, 0.05, 0.98, 0.03};
+inline constexpr Tolerance kRealInt8{0.3, 0.3, 0.15, 0.95, 0.06};
 
 inline std::size_t best_of(const std::vector<float>& logits) {
   return static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());

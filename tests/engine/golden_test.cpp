@@ -14,6 +14,7 @@ namespace {
 using testing::check_golden;
 using testing::kF32;
 using testing::kRealBf16;
+using testing::kRealInt8;
 using testing::kTinyBf16;
 using testing::Tolerance;
 
@@ -74,6 +75,10 @@ TEST_F(SmolLmTest, GivesTheReferencesOutputsInF32) {
 
 TEST_F(SmolLmTest, GivesTheReferencesOutputsInBf16) {
   check_file(model_, golden_, CpuDType::kBF16, kRealBf16);
+}
+
+TEST_F(SmolLmTest, GivesTheReferencesOutputsInInt8) {
+  check_file(model_, golden_, CpuDType::kInt8, kRealInt8);
 }
 
 }  // namespace

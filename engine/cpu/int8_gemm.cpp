@@ -1,0 +1,169 @@
+#include "engine/cpu/int8_gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/cpu/int8_layout.h"
+
+namespace batchmill {
+namespace {
+
+// Rows whose bytes stay in a core's second-level cache beside the panels they meet.
+constexpr std::int32_t kBlockRows = 96;
+constexpr std::int32_t kTileRows = 6;  // of the widest kernel: blocks are whole tiles
+// Panels below which dividing a matrix further would leave uneven or small parts.
+constexpr std::int32_t kMinChunkPanels = 16;
+constexpr std::int32_t kMaxChunksPerThread = 8;
+// Rows from which on threads share the work of quantising them.
+constexpr std::int32_t kMinSharedRows = 4;
+
+std::int32_t divide_up(std::int32_t value, std::int32_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// The product cut into units that threads take one by one: blocks of rows × chunks of panels.
+struct Division {
+  std::int32_t block_rows = 0;
+  std::int32_t num_blocks = 0;
+  std::int32_t num_chunks = 0;
+
+  Division(std::int32_t rows, std::int32_t panels, std::int32_t threads) {
+    block_rows = divide_up(divide_up(rows, divide_up(rows, kBlockRows)), kTileRows) * kTileRows;
+    num_blocks = divide_up(rows, block_rows);
+    const std::int32_t per_thread =
+        std::clamp(panels / (threads * kMinChunkPanels), 1, kMaxChunksPerThread);
+    num_chunks = std::min(threads * per_thread, panels);
+  }
+  std::int32_t num_units() const { return num_blocks * num_chunks; }
+};
+
+DeviceBuffer& reserve(std::unique_ptr<DeviceBuffer>* buffer, std::size_t bytes) {
+  if (*buffer == nullptr || (*buffer)->size_bytes() < bytes) {
+    buffer->reset();
+    *buffer = allocate_cpu_buffer(bytes);
+  }
+  return **buffer;
+}
+
+// Rotates a row of weights in place, normalised so that its product with a rotated row that is not
+// equals the product of both before.
+void rotate_weights(float* row, std::int32_t cols) {
+  const RowRotation rotation = row_rotation(cols);
+  const auto mix = [&](std::int32_t stride, std::int32_t count) {
+    for (std::int32_t distance = stride; distance < stride * count; distance *= 2) {
+      for (std::int32_t first = 0; first < cols; first += 2 * distance) {
+        for (std::int32_t i = first; i < first + distance; ++i) {
+          const float a = row[i];
+          const float b = row[i + distance];
+          row[i] = a + b;
+          row[i + distance] = a - b;
+        }
+      }
+    }
+  };
+  mix(cols / rotation.parts, rotation.parts);
+  mix(1, rotation.neighbours);
+  const float factor = 1.0f / static_cast<float>(rotation.size());
+  for (std::int32_t i = 0; i < cols; ++i) row[i] *= factor;
+}
+
+}  // namespace
+
+std::unique_ptr<Int8Matrix> Int8Gemm::pack(std::int32_t out_features, std::int32_t in_features,
+                                           const RowSource& rows, std::int32_t num_threads) {
+  const std::int32_t padded = divide_up(out_features, kPanelColumns) * kPanelColumns;
+  const std::int64_t panel_bytes = std::int64_t{kPanelColumns} * in_features;
+  auto* panels = static_cast<std::uint8_t*>(
+      arena_.allocate(static_cast<std::size_t>(padded) * static_cast<std::size_t>(in_features)));
+  auto* scales =
+      static_cast<float*>(arena_.allocate(static_cast<std::size_t>(padded) * sizeof(float)));
+#pragma omp parallel num_threads(num_threads)
+  {
+    std::vector<float> row(static_cast<std::size_t>(in_features));
+#pragma omp for schedule(static)
+    for (std::int32_t panel = 0; panel < padded / kPanelColumns; ++panel) {
+      // Outputs past the last are zeros.
+      std::fill_n(panels + panel * panel_bytes, panel_bytes, std::uint8_t{kWeightOffset});
+      for (std::int32_t out = panel * kPanelColumns; out < (panel + 1) * kPanelColumns; ++out) {
+        scales[out] = 0.0f;
+        if (out >= out_features) continue;
+        rows(out, row.data());
+        rotate_weights(row.data(), in_features);
+        float largest = 0.0f;
+        for (const float value : row) largest = std::max(largest, std::abs(value));
+        if (!(largest > 0.0f)) continue;
+        scales[out] = largest / static_cast<float>(kLargestByte);
+        const float inverse = static_cast<float>(kLargestByte) / largest;
+        for (std::int32_t col = 0; col < in_features; ++col) {
+          const long value = std::lrint(row[static_cast<std::size_t>(col)] * inverse);
+          panels[packed_weight_index(out, col, in_features)] =
+              static_cast<std::uint8_t>(value + kWeightOffset);
+        }
+      }
+    }
+  }
+  return std::make_unique<Int8Matrix>(out_features, in_features, panels, scales);
+}
+
+void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const float* bias,
+                   const Tensor& output, bool accumulate, std::int32_t num_threads) {
+  const std::int32_t cols = matrix.in_features();
+  const auto width = static_cast<std::size_t>(cols);
+  const auto num_rows = static_cast<std::size_t>(input.rows);
+  auto* bytes = static_cast<std::int8_t*>(reserve(&rows_, num_rows * width).data());
+  const std::size_t work_floats = (width + 15) / 16 * 16;
+  auto* work = static_cast<float*>(
+      reserve(&work_, static_cast<std::size_t>(num_threads) * work_floats * sizeof(float)).data());
+  if (scales_.size() < num_rows) scales_.resize(num_rows);
+
+  const auto quantize = kernels_.quantize_row[static_cast<std::size_t>(input.dtype)];
+  const auto quantize_row = [&](std::int32_t row) {
+    quantize(static_cast<const std::byte*>(input.data) +
+                 static_cast<std::size_t>(row) * input.row_bytes(),
+             cols, work + static_cast<std::size_t>(omp_get_thread_num()) * work_floats,
+             bytes + static_cast<std::size_t>(row) * width,
+             &scales_[static_cast<std::size_t>(row)]);
+  };
+  const auto multiply = accumulate ? kernels_.multiply_rows_add
+                                   : kernels_.multiply_rows[static_cast<std::size_t>(output.dtype)];
+  const std::int32_t panels = divide_up(matrix.out_features(), kPanelColumns);
+  const Division division(input.rows, panels, num_threads);
+  if (input.rows < kMinSharedRows) {
+    for (std::int32_t row = 0; row < input.rows; ++row) quantize_row(row);
+  }
+#pragma omp parallel num_threads(num_threads)
+  {
+    if (input.rows >= kMinSharedRows) {
+#pragma omp for schedule(static)
+      for (std::int32_t row = 0; row < input.rows; ++row) quantize_row(row);
+    }
+    ProductTask task;
+    task.cols = cols;
+    task.panels = matrix.panels();
+    task.column_scales = matrix.scales();
+    task.bias = bias;
+    task.num_columns = matrix.out_features();
+    task.output_stride = output.cols;
+#pragma omp for schedule(dynamic)
+    for (std::int32_t unit = 0; unit < division.num_units(); ++unit) {
+      const std::int32_t first_row = unit / division.num_chunks * division.block_rows;
+      const std::int64_t chunk = unit % division.num_chunks;
+      task.rows = bytes + static_cast<std::size_t>(first_row) * width;
+      task.row_scales = scales_.data() + first_row;
+      task.num_rows = std::min(division.block_rows, input.rows - first_row);
+      task.first_panel = static_cast<std::int32_t>(chunk * panels / division.num_chunks);
+      task.end_panel = static_cast<std::int32_t>((chunk + 1) * panels / division.num_chunks);
+      task.output = static_cast<std::byte*>(output.data) +
+                    static_cast<std::size_t>(first_row) * output.row_bytes();
+      multiply(task);
+    }
+  }
+}
+
+std::string Int8Gemm::implementation() const {
+  return std::string("own int8 ") + instruction_set_name(kernels_.set);
+}
+
+}  // namespace batchmill

@@ -1,0 +1,60 @@
+// Matrix products in int8: weights with one scale per output, rows with one scale each, both
+// rotated first (int8_layout.h), sums exact. A row's result therefore does not depend on its
+// neighbours. Owned by a CpuBackend; one thread calls it, OpenMP threads compute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/cpu/cpu_memory.h"
+#include "engine/cpu/kernels.h"
+#include "engine/tensor.h"
+
+namespace batchmill {
+
+// Valid as long as the Int8Gemm that packed it.
+class Int8Matrix : public Matrix {
+ public:
+  Int8Matrix(std::int32_t out_features, std::int32_t in_features, const std::uint8_t* panels,
+             const float* scales)
+      : Matrix(out_features, in_features), panels_(panels), scales_(scales) {}
+  const std::uint8_t* panels() const { return panels_; }
+  const float* scales() const { return scales_; }  // [outputs, rounded up to whole panels]
+
+ private:
+  const std::uint8_t* panels_;
+  const float* scales_;
+};
+
+class Int8Gemm {
+ public:
+  explicit Int8Gemm(const Kernels& kernels) : kernels_(kernels) {}
+
+  // Whether a matrix of this shape can be multiplied: inputs are taken in groups of 16.
+  static bool can_pack(std::int32_t in_features) { return in_features % 16 == 0; }
+
+  // Rotates, quantises and packs a matrix whose rows [out][in] come from `rows`, called from
+  // several threads at once.
+  std::unique_ptr<Int8Matrix> pack(std::int32_t out_features, std::int32_t in_features,
+                                   const RowSource& rows, std::int32_t num_threads);
+
+  // output [n, out] act or f32 (+)= input [n, in] act × matrixᵀ + bias [out, with room for whole
+  // panels of 16]. Only f32 sums can be added to.
+  void run(const Tensor& input, const Int8Matrix& matrix, const float* bias, const Tensor& output,
+           bool accumulate, std::int32_t num_threads);
+
+  std::string implementation() const;
+
+ private:
+  const Kernels& kernels_;
+  CpuArena arena_;  // of packed matrices
+  // Quantised rows of the current product, one float row per thread, scales.
+  std::unique_ptr<DeviceBuffer> rows_;
+  std::unique_ptr<DeviceBuffer> work_;
+  std::vector<QuantizedRow> scales_;
+};
+
+}  // namespace batchmill
