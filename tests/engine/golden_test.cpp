@@ -1,85 +1,73 @@
-// The CPU backend against outputs of Hugging Face transformers in float32, within the tolerances
-// that the reference data's README derives.
+// The CPU backend against outputs of Hugging Face transformers in float32.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <string>
+#include <tuple>
 
 #include "tests/engine/golden_check.h"
+#include "tests/engine/golden_models.h"
 
 namespace batchmill {
 namespace {
 
 using testing::check_golden;
-using testing::kF32;
-using testing::kRealBf16;
-using testing::kRealInt8;
-using testing::kTinyBf16;
-using testing::Tolerance;
+using testing::GgufTwin;
+using testing::PublishedModel;
 
-void check_file(const std::string& model, const std::string& golden, CpuDType dtype,
-                const Tolerance& tolerance, InstructionSet set = best_instruction_set()) {
-  check_golden(read_gguf_model(model), golden, dtype, tolerance, set);
+std::string test_name(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
 }
 
-struct TinyCase {
-  std::string variant;
-  CpuDType dtype;
-};
+class GgufTwinTest : public ::testing::TestWithParam<std::tuple<GgufTwin, CpuDType>> {};
 
-class TinyLlamaTest : public ::testing::TestWithParam<TinyCase> {};
-
-TEST_P(TinyLlamaTest, GivesTheReferencesOutputs) {
-  const std::string folder = BATCHMILL_TEST_DATA "/models/llama3/";
-  const auto& [variant, dtype] = GetParam();
+TEST_P(GgufTwinTest, GivesTheReferencesOutputs) {
+  const auto& [twin, dtype] = GetParam();
+  const ModelFiles model = read_gguf_model(twin.file(BATCHMILL_TEST_DATA));
   for (const InstructionSet set : supported_instruction_sets()) {
+    // The types of a file's tensors make no difference to the kernels.
+    if (set != best_instruction_set() && twin.variant != "f16") continue;
     SCOPED_TRACE(instruction_set_name(set));
-    check_file(folder + "model-" + variant + ".gguf", folder + "golden-" + variant + ".json", dtype,
-               dtype == CpuDType::kF32 ? kF32 : kTinyBf16, set);
+    check_golden(model, twin.golden(BATCHMILL_TEST_DATA), dtype,
+                 testing::tolerance_of(dtype, false), set);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Variants, TinyLlamaTest,
-    ::testing::Values(TinyCase{"f16", CpuDType::kF32}, TinyCase{"q8_0", CpuDType::kF32},
-                      TinyCase{"q4_0", CpuDType::kF32}, TinyCase{"f16", CpuDType::kBF16},
-                      TinyCase{"q8_0", CpuDType::kBF16}, TinyCase{"q4_0", CpuDType::kBF16}),
-    [](const auto& variant) {
-      return variant.param.variant + (variant.param.dtype == CpuDType::kF32 ? "_f32" : "_bf16");
-    });
+std::string twin_name(const ::testing::TestParamInfo<GgufTwinTest::ParamType>& test) {
+  const auto& [twin, dtype] = test.param;
+  return test_name(twin.model + "_" + twin.variant + "_" + testing::dtype_text(dtype));
+}
 
-class SmolLmTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const char* model = std::getenv("BATCHMILL_MODEL");
-    const char* home = std::getenv("HOME");
-    const char* reference = std::getenv("BATCHMILL_REFERENCE");
-    model_ = model != nullptr ? model
-                              : std::string(home != nullptr ? home : "") +
-                                    "/.cache/batchmill/SmolLM2-135M-Instruct.Q4_1.gguf";
-    golden_ = std::string(reference != nullptr ? reference
-                                               : BATCHMILL_SOURCE_DIR "/../shared/reference") +
-              "/real/smollm2-135m-instruct-q4_1.json";
-    if (!std::filesystem::exists(model_)) GTEST_SKIP() << "skipped: no model at " << model_;
-    if (!std::filesystem::exists(golden_)) GTEST_SKIP() << "skipped: no file " << golden_;
+INSTANTIATE_TEST_SUITE_P(Models, GgufTwinTest,
+                         ::testing::Combine(::testing::ValuesIn(testing::gguf_twins()),
+                                            ::testing::Values(CpuDType::kF32, CpuDType::kBF16)),
+                         twin_name);
+
+class PublishedModelTest : public ::testing::TestWithParam<std::tuple<PublishedModel, CpuDType>> {};
+
+TEST_P(PublishedModelTest, GivesTheReferencesOutputs) {
+  const auto& [published, dtype] = GetParam();
+  const std::string golden = published.golden(BATCHMILL_SOURCE_DIR);
+  for (const std::string& path : {published.path, golden}) {
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "skipped: no file " << path;
   }
-
-  std::string model_;
-  std::string golden_;
-};
-
-TEST_F(SmolLmTest, GivesTheReferencesOutputsInF32) {
-  check_file(model_, golden_, CpuDType::kF32, kF32);
+  check_golden(read_gguf_model(published.path), golden, dtype, testing::tolerance_of(dtype, true));
 }
 
-TEST_F(SmolLmTest, GivesTheReferencesOutputsInBf16) {
-  check_file(model_, golden_, CpuDType::kBF16, kRealBf16);
+std::string published_name(const ::testing::TestParamInfo<PublishedModelTest::ParamType>& test) {
+  const auto& [published, dtype] = test.param;
+  return test_name(published.name + "_" + testing::dtype_text(dtype));
 }
 
-TEST_F(SmolLmTest, GivesTheReferencesOutputsInInt8) {
-  check_file(model_, golden_, CpuDType::kInt8, kRealInt8);
-}
+INSTANTIATE_TEST_SUITE_P(Models, PublishedModelTest,
+                         ::testing::Combine(::testing::ValuesIn(testing::published_models()),
+                                            ::testing::Values(CpuDType::kF32, CpuDType::kBF16,
+                                                              CpuDType::kInt8)),
+                         published_name);
 
 }  // namespace
 }  // namespace batchmill

@@ -1,0 +1,79 @@
+// The models whose reference outputs the tests hold, and where they are.
+#pragma once
+
+#include <cstdlib>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/cpu_runner.h"
+
+namespace batchmill::testing {
+
+inline std::string dtype_text(CpuDType dtype) {
+  switch (dtype) {
+    case CpuDType::kF32:
+      return "f32";
+    case CpuDType::kBF16:
+      return "bf16";
+    case CpuDType::kInt8:
+      return "int8";
+    case CpuDType::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+// A tiny model of tests/data/models in one of its GGUF files.
+struct GgufTwin {
+  std::string model;
+  std::string variant;  // of the tensors' types: "f16", "q8_0", …
+
+  std::string file(const std::string& data) const {
+    return data + "/models/" + model + "/model-" + variant + ".gguf";
+  }
+  std::string golden(const std::string& data) const {
+    return data + "/models/" + model + "/golden-" + variant + ".json";
+  }
+};
+
+// How test names show it.
+inline void PrintTo(const GgufTwin& twin, std::ostream* stream) {
+  *stream << twin.model << " " << twin.variant;
+}
+
+inline std::vector<GgufTwin> gguf_twins() {
+  return {{"llama3", "f16"},
+          {"llama3", "q8_0"},
+          {"llama3", "q4_0"},
+          {"llama3", "q4_k_m"},
+          {"llama3", "mixed"}};
+}
+
+inline std::string environment(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+inline std::string cache_folder() { return environment("HOME", "") + "/.cache/batchmill"; }
+
+// A published model, which is not in the repository; nor are its reference outputs.
+struct PublishedModel {
+  std::string name;  // of the golden file, without .json
+  std::string path;  // of the model
+  std::string golden(const std::string& source_folder) const {
+    return environment("BATCHMILL_REFERENCE", source_folder + "/../shared/reference") + "/real/" +
+           name + ".json";
+  }
+};
+
+inline void PrintTo(const PublishedModel& published, std::ostream* stream) {
+  *stream << published.name;
+}
+
+inline std::vector<PublishedModel> published_models() {
+  return {{"smollm2-135m-instruct-q4_1",
+           environment("BATCHMILL_MODEL", cache_folder() + "/SmolLM2-135M-Instruct.Q4_1.gguf")}};
+}
+
+}  // namespace batchmill::testing
