@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 namespace batchmill {
 
@@ -10,5 +11,10 @@ namespace batchmill {
 // cannot be read, std::runtime_error "PATH: byte N: what is wrong" if it is not one JSON value in
 // UTF-8.
 nlohmann::ordered_json read_json_file(const std::string& path);
+
+// For objects of many thousand keys whose order does not matter: lookups take logarithmic time. One
+// JSON value in UTF-8 that names no key of an object twice. Throws std::runtime_error "byte N: what
+// is wrong".
+nlohmann::json parse_json_table(std::string_view text);
 
 }  // namespace batchmill
