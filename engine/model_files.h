@@ -29,4 +29,8 @@ struct ModelFiles {
 // and the place where it is damaged, or what is not supported.
 ModelFiles read_gguf_model(const std::string& path);
 
+// A Hugging Face folder: config.json, safetensors, tokenizer, template and generation settings.
+// Throws as above.
+ModelFiles read_model_folder(const std::string& path);
+
 }  // namespace batchmill
