@@ -32,6 +32,7 @@ CpuOptions cpu_options(const DaemonConfig& config, const ModelConfigEntry& entry
   options.threads = config.engine.threads;
   options.block_size_tokens = config.engine.block_size_tokens;
   options.kv_cache_bytes = config.engine.kv_cache_bytes;
+  options.deterministic = config.engine.deterministic;
   return options;
 }
 

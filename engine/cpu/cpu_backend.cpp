@@ -30,10 +30,11 @@ constexpr std::int64_t kMinParallelElements = 16384;
 
 }  // namespace
 
-CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set)
+CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set,
+                       bool deterministic)
     : dtype_(dtype),
       kernels_(kernels_for(set)),
-      gemm_(activations_for(dtype, set)),
+      gemm_(activations_for(dtype, set), deterministic ? &kernels_ : nullptr),
       int8_gemm_(kernels_),
       num_threads_(num_threads) {
   if (num_threads < 1) throw std::invalid_argument("a CPU backend needs at least one thread");

@@ -16,8 +16,9 @@ namespace batchmill {
 class CpuBackend : public Backend {
  public:
   // `dtype` is that of weights. Activations have it too, but for kI8: then they are bf16 where the
-  // instruction set multiplies it, else f32.
-  CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set = best_instruction_set());
+  // instruction set multiplies it, else f32. `deterministic`: CpuOptions says what it means.
+  CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set = best_instruction_set(),
+             bool deterministic = false);
 
   DType activation_dtype() const override { return gemm_.dtype(); }
   DType weight_dtype() const { return dtype_; }

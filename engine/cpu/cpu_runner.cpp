@@ -119,7 +119,8 @@ std::unique_ptr<CpuRunner> make_cpu_runner(const TensorSource& tensors, const Mo
         "no memory for a KV cache: " + std::to_string(plan.available_bytes >> 20) +
         " MiB available, " + std::to_string(plan.weight_bytes >> 20) + " MiB of weights");
   }
-  auto backend = std::make_unique<CpuBackend>(plan.dtype, plan.threads, options.instruction_set);
+  auto backend = std::make_unique<CpuBackend>(plan.dtype, plan.threads, options.instruction_set,
+                                              options.deterministic);
   Weights weights = load_weights(tensors, config, backend.get());
   KvCacheShape shape;
   shape.num_layers = config.num_layers;

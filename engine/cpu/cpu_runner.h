@@ -29,6 +29,9 @@ struct CpuOptions {
   std::int32_t block_size_tokens = 32;  // a multiple of 16
   std::int32_t num_blocks = 0;  // > 0: exactly so many; else by kv_cache_bytes
   std::int64_t kv_cache_bytes = 0;  // 0: what fits, no more than 64 contexts
+  // A row's sums have one order, whatever shares its step, however its prompt is cut into chunks
+  // and whatever the number of threads.
+  bool deterministic = false;
   InstructionSet instruction_set = best_instruction_set();
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string_view>
 
 #include "engine/dequantize.h"
 
@@ -23,6 +24,10 @@ dnnl::memory::data_type dnnl_type(DType dtype) {
 std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
+
+// oneDNN's batch-reduce kernels sum each row over the inputs in blocks of a size that depends on
+// neither rows nor threads; its older ones divide the sums by both.
+bool is_ordered(std::string_view implementation) { return implementation.starts_with("brg"); }
 
 // Columns of a packed matrix [in, out] that lie together; slices are whole multiples of it.
 std::int32_t packed_columns(const dnnl::memory::desc& description) {
@@ -46,7 +51,10 @@ struct Gemm::Primitive {
   std::string implementation;
 };
 
-Gemm::Gemm(DType dtype) : dtype_(dtype), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+Gemm::Gemm(DType dtype, const Kernels* ordered)
+    : dtype_(dtype), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  if (ordered != nullptr) strip_gemm_.emplace(dtype, *ordered);
+}
 
 Gemm::~Gemm() = default;
 
@@ -69,8 +77,26 @@ dnnl::memory::desc Gemm::packed_description(std::int32_t out_features, std::int3
   return packed_[{out_features, in_features}] = description.weights_desc();
 }
 
+bool Gemm::keeps_order(std::int32_t out_features, std::int32_t in_features) {
+  using Tag = dnnl::memory::format_tag;
+  const dnnl::memory::desc source({kPackingRows, in_features}, dnnl_type(dtype_), Tag::ab);
+  const dnnl::memory::desc weights({in_features, out_features}, dnnl_type(dtype_), Tag::any);
+  const dnnl::memory::desc target({kPackingRows, out_features}, dnnl_type(dtype_), Tag::ab);
+  try {
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(source, weights, target),
+                                                   engine_);
+    return is_ordered(description.impl_info_str());
+  } catch (const dnnl::error&) {
+    return false;  // oneDNN cannot multiply this type here
+  }
+}
+
 std::unique_ptr<PackedMatrix> Gemm::pack(std::int32_t out_features, std::int32_t in_features,
                                          const RowSource& rows) {
+  if (strip_gemm_ && !keeps_order(out_features, in_features)) {
+    return std::make_unique<PackedMatrix>(out_features, in_features,
+                                          strip_gemm_->pack(out_features, in_features, rows));
+  }
   const dnnl::memory::desc description = packed_description(out_features, in_features);
   dnnl::memory packed(description, engine_, arena_.allocate(description.get_size()));
   const std::int64_t row_bytes = std::int64_t{in_features} * dtype_bytes(dtype_);
@@ -130,6 +156,10 @@ Gemm::Primitive& Gemm::primitive(const Key& key) {
   auto made = std::make_unique<Primitive>();
   made->matmul = dnnl::matmul(description);
   made->implementation = description.impl_info_str();
+  if (strip_gemm_ && !is_ordered(made->implementation)) {
+    throw std::runtime_error("oneDNN's " + made->implementation +
+                             " has no fixed order of summing: the model cannot be deterministic");
+  }
   made->arguments = {{DNNL_ARG_SRC, dnnl::memory(source, engine_, nullptr)},
                      {DNNL_ARG_WEIGHTS, dnnl::memory(weights, engine_, nullptr)},
                      {DNNL_ARG_DST, dnnl::memory(target, engine_, nullptr)}};
@@ -139,6 +169,10 @@ Gemm::Primitive& Gemm::primitive(const Key& key) {
 
 void Gemm::run(const Tensor& input, const PackedMatrix& matrix, const Tensor& output,
                bool accumulate) {
+  if (matrix.strips() != nullptr) {
+    strip_gemm_->run(input, matrix.strips()->data(), matrix.out_features(), output, accumulate);
+    return;
+  }
   Primitive& gemm = primitive({matrix.out_features(), matrix.in_features(), padded_rows(input.rows),
                                output.dtype, accumulate});
   gemm.arguments[DNNL_ARG_SRC].set_data_handle(input.data);

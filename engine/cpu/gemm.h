@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/cpu_memory.h"
+#include "engine/cpu/strip_gemm.h"
 #include "engine/tensor.h"
 
 namespace batchmill {
@@ -23,15 +25,22 @@ class PackedMatrix : public Matrix {
  public:
   PackedMatrix(std::int32_t out_features, std::int32_t in_features, dnnl::memory memory)
       : Matrix(out_features, in_features), memory_(std::move(memory)) {}
+  PackedMatrix(std::int32_t out_features, std::int32_t in_features,
+               std::unique_ptr<DeviceBuffer> strips)
+      : Matrix(out_features, in_features), strips_(std::move(strips)) {}
   const dnnl::memory& memory() const { return memory_; }
+  const DeviceBuffer* strips() const { return strips_.get(); }  // null: oneDNN multiplies it
 
  private:
   dnnl::memory memory_;
+  std::unique_ptr<DeviceBuffer> strips_;
 };
 
 class Gemm {
  public:
-  explicit Gemm(DType dtype);
+  // `ordered`: kernels for products that oneDNN would sum in an order that depends on the number of
+  // rows or threads. Null: any order is good.
+  explicit Gemm(DType dtype, const Kernels* ordered = nullptr);
   ~Gemm();
 
   DType dtype() const { return dtype_; }
@@ -57,12 +66,16 @@ class Gemm {
   using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, DType, bool>;
 
   Primitive& primitive(const Key& key);
+  // Whether oneDNN's kernel for this shape gives every row the same sums whatever the number of
+  // rows and threads.
+  bool keeps_order(std::int32_t out_features, std::int32_t in_features);
   // Rows [first, first + count) as dtype() to `output` [count, in_features].
   void read_rows(const RowSource& rows, std::int64_t first, std::int32_t count,
                  std::int32_t in_features, void* output) const;
   dnnl::memory::desc packed_description(std::int32_t out_features, std::int32_t in_features);
 
   DType dtype_;
+  std::optional<StripGemm> strip_gemm_;
   CpuArena arena_;  // of packed matrices
   dnnl::engine engine_;
   dnnl::stream stream_;

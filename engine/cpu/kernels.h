@@ -63,6 +63,23 @@ struct ProductTask {
   std::int64_t output_stride = 0;
 };
 
+// Matrices whose products have one order of summing are strips of 64 outputs, a strip is
+// [4][inputs ÷ pack][16 outputs][pack]: lanes are outputs, `pack` is 2 for bf16 and 1 for f32.
+inline constexpr std::int32_t kStripColumns = 64;
+inline constexpr std::int32_t kStripLanes = 16;
+
+// Some rows against one strip.
+struct StripTask {
+  const void* input = nullptr;  // act [num_rows, in_features]
+  const void* strip = nullptr;  // act
+  void* output = nullptr;  // first row's first output of the strip
+  std::int64_t output_stride = 0;  // elements from one row to the next
+  std::int32_t num_rows = 0;
+  std::int32_t num_columns = 0;  // outputs that exist, at most kStripColumns
+  std::int32_t in_features = 0;
+  bool accumulate = false;
+};
+
 struct Kernels {
   InstructionSet set = InstructionSet::kBaseline;
 
@@ -93,6 +110,9 @@ struct Kernels {
   // output act = rows × panels, or f32 += likewise.
   void (*multiply_rows[2])(const ProductTask& task) = {};
   void (*multiply_rows_add)(const ProductTask& task) = nullptr;
+
+  // [act][act or f32 output]
+  void (*multiply_strip[2][2])(const StripTask& task) = {};
 
   // [act][kv]
   void (*attend[2][2])(const AttentionTask& task) = {};

@@ -247,6 +247,60 @@ TEST(GemmTest, RowsDoNotDependOnTheirNumber) {
   }
 }
 
+// 2 × rows [rows, in] × matrixᵀ by one backend, as float32: [rows, out].
+std::vector<float> product(CpuBackend& backend, std::int32_t out, std::int32_t in,
+                           std::int32_t rows) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal;
+  std::vector<float> weights(static_cast<std::size_t>(out) * static_cast<std::size_t>(in));
+  for (float& weight : weights) weight = normal(random);
+  const auto matrix = backend.make_matrix(out, in, [&](std::int64_t row, float* values) {
+    std::copy_n(weights.begin() + row * in, in, values);
+  });
+  const DType dtype = backend.activation_dtype();
+  const std::int32_t padded = backend.padded_rows(rows);
+  const auto buffer = backend.allocate(std::size_t(padded) * in * 4);
+  const Tensor input{buffer->data(), dtype, rows, in};
+  for (std::int64_t i = 0; i < std::int64_t{rows} * in; ++i) {
+    const float value = normal(random);
+    if (dtype == DType::kF32) {
+      input.row<float>(0)[i] = value;
+    } else {
+      input.row<std::uint16_t>(0)[i] = bfloat16_from_float(value);
+    }
+  }
+  const auto memory = backend.allocate(std::size_t(padded) * out * 4);
+  const Tensor output{memory->data(), DType::kF32, rows, out};
+  backend.matmul(input, *matrix, output);
+  backend.matmul_add(input, *matrix, output);
+  return {output.row<float>(0), output.row<float>(rows)};
+}
+
+TEST(GemmTest, DeterministicRowsDependOnNeitherRowsNorThreads) {
+  for (const InstructionSet set : supported_instruction_sets()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const auto& [out, in] : {std::pair{100, 576}, {16, 4096}}) {
+        CpuBackend one(dtype, 1, set, true);
+        const std::vector<float> expected = product(one, out, in, 150);
+        // Against the usual product in f32: the same up to rounding.
+        CpuBackend usual(DType::kF32, 2);
+        const std::vector<float> near = product(usual, out, in, 150);
+        const float tolerance = (dtype == DType::kF32 ? 1e-4f : 0.05f) * std::sqrt(float(in));
+        for (std::size_t i = 0; i < near.size(); ++i) {
+          ASSERT_NEAR(expected[i], near[i], tolerance) << i;
+        }
+        for (const std::int32_t rows : {1, 7, 8, 33, 49}) {
+          CpuBackend two(dtype, 2, set, true);
+          const std::vector<float> got = product(two, out, in, rows);
+          EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin()))
+              << instruction_set_name(set) << " " << dtype_name(dtype) << " " << out << "x" << in
+              << " rows " << rows;
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuOptionsTest, RefusesWhatDoesNotFit) {
   const ModelFiles model = read_gguf_model(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
   const ModelConfig& config = model.config;
