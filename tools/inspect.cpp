@@ -71,6 +71,11 @@ std::string rope(const Json& values) {
 }
 
 void print_shapes(const Json& model) {
+  const bool sparse = model.at("parameters") != model.at("active_parameters");
+  line("parameters", parameters(model.at("parameters")) +
+                         (sparse ? fmt::format(", {} of them per token",
+                                               parameters(model.at("active_parameters")))
+                                 : ""));
   const Json& shape = model.at("shape");
   line("layers", layers(model));
   line("hidden size",
@@ -93,8 +98,7 @@ void print_shapes(const Json& model) {
     line(model.at("ropes").size() > 1 ? fmt::format("RoPE {}", index++).c_str() : "RoPE",
          rope(values));
   }
-  const Json& factors = model.at("rope_frequency_factors");
-  if (!factors.is_null()) {
+  if (const auto factors = model.value("rope_frequency_factors", Json()); !factors.is_null()) {
     line("", fmt::format("frequencies divided by {} to {} ({})", number(factors.at("smallest")),
                          number(factors.at("largest")), text(factors.at("tensor"))));
   }
@@ -124,43 +128,36 @@ void print_device(const Json& device) {
 
 void print(const Json& model) {
   line("model", fmt::format("{} ({})", text(model.at("name")), text(model.at("architecture"))));
-  line("fingerprint", text(model.at("fingerprint")));
-  const bool sparse = model.at("parameters") != model.at("active_parameters");
-  line("parameters", parameters(model.at("parameters")) +
-                         (sparse ? fmt::format(", {} of them per token",
-                                               parameters(model.at("active_parameters")))
-                                 : ""));
-  print_shapes(model);
-  const Json& vocabulary = model.at("vocabulary");
-  line("vocabulary",
-       vocabulary.is_null()
-           ? "none in the file"
-           : fmt::format("{} tokens, {} / {}", vocabulary.at("size").dump(),
-                         text(vocabulary.at("model")), text(vocabulary.at("pre_tokenizer"))));
-  const Json& chat_template = model.at("chat_template");
-  line("chat template", chat_template.is_null()
-                            ? "none in the file"
-                            : fmt::format("{} bytes", text(chat_template).size()));
+  const bool supported = model.at("supported").get<bool>();
+  line(supported ? "fingerprint" : "cannot run",
+       text(model.at(supported ? "fingerprint" : "reason")));
+  if (model.contains("shape")) print_shapes(model);
+  if (model.contains("vocabulary")) {
+    const Json& vocabulary = model.at("vocabulary");
+    line("vocabulary",
+         vocabulary.is_null()
+             ? "none in the file"
+             : fmt::format("{} tokens, {} / {}", vocabulary.at("size").dump(),
+                           text(vocabulary.at("model")), text(vocabulary.at("pre_tokenizer"))));
+    const Json& chat_template = model.at("chat_template");
+    line("chat template", chat_template.is_null()
+                              ? "none in the file"
+                              : fmt::format("{} bytes", text(chat_template).size()));
+  }
   line("file", fmt::format("{} of tensors: {}", bytes_text(model.at("tensors").at("bytes")),
                            model.at("tensors").at("types").dump()));
-  print_device(model.at("device"));
-}
-
-void print_refused(const Json& model) {
-  line("model", fmt::format("{} ({})", text(model.at("name")), text(model.at("architecture"))));
-  line("cannot run", text(model.at("reason")));
-  line("file", fmt::format("{} of tensors: {}", bytes_text(model.at("tensors").at("bytes")),
-                           model.at("tensors").at("types").dump()));
+  if (model.contains("device")) print_device(model.at("device"));
+  if (!model.contains("metadata")) return;
   for (const auto& [key, value] : model.at("metadata").items()) {
     std::cout << fmt::format("  {} = {}\n", key, text(value));
   }
 }
 
-void write(const Json& model, bool json, void (*print_text)(const Json&)) {
+void write(const Json& model, bool json) {
   if (json) {
     std::cout << model.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
   } else {
-    print_text(model);
+    print(model);
   }
 }
 
@@ -175,18 +172,18 @@ void add_inspect_command(CLI::App* app, Settings* settings, Action* action) {
     *action = [=] {
       settings->model = *path;
       const DaemonConfig config = settings->load();
+      const CpuOptions options = cpu_options(config, config.models.front());
       std::shared_ptr<const Model> model;
       try {
         model = open_model(*path);
       } catch (const ToolError& error) {
-        if (error.exit_code() != kExitUsage) throw;
-        const Json refused = describe_refused_model(*path, error.what());
-        if (!refused.is_null()) write(refused, settings->json, print_refused);
-        throw;
+        const Json refused = describe_refused_model(*path, error.what(), options);
+        if (refused.is_null()) throw;
+        write(refused, settings->json);
+        throw ToolError(kExitUsage, error.what());
       }
-      const CpuOptions options = cpu_options(config, config.models.front());
       const CpuPlan plan = plan_cpu(model->config(), options);
-      write(describe_model(*model, plan, options.block_size_tokens), settings->json, print);
+      write(describe_model(*model, plan, options.block_size_tokens), settings->json);
       return int{kExitDone};
     };
   });

@@ -1,14 +1,10 @@
 #include "tools/model_description.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <exception>
-#include <limits>
 #include <map>
+#include <utility>
 #include <vector>
 
-#include "engine/gguf.h"
 #include "engine/model_size.h"
 
 namespace batchmill {
@@ -190,88 +186,49 @@ Json device_json(const ModelConfig& config, const CpuPlan& plan, std::int32_t bl
       {"fits", config.encoder ? plan.available_bytes > plan.weight_bytes : plan.num_blocks > 0}};
 }
 
-Json tensors_json(const std::map<std::string, std::uint64_t>& types, std::uint64_t bytes) {
-  return {{"bytes", bytes}, {"types", types}};
-}
-
-// Numbers, flags and short texts of the metadata, in the file's order.
-Json metadata_json(const GgufFile& file) {
-  constexpr std::size_t kLongestText = 200;
-  Json json = Json::object();
-  for (const std::string_view key : file.keys()) {
-    const GgufValue& value = *file.find(key);
-    if (std::holds_alternative<GgufArray>(value.value)) continue;
-    std::visit(
-        [&](const auto& content) {
-          using Content = std::decay_t<decltype(content)>;
-          if constexpr (std::is_same_v<Content, std::string_view>) {
-            if (content.size() <= kLongestText) json[std::string(key)] = std::string(content);
-          } else if constexpr (!std::is_same_v<Content, GgufArray>) {
-            json[std::string(key)] = content;
-          }
-        },
-        value.value);
-  }
-  return json;
-}
-
 }  // namespace
 
-Json describe_model(const Model& model, const CpuPlan& plan, std::int32_t block_size_tokens) {
-  const ModelConfig& config = model.config();
-  const ModelSize size = measure_model(config);
+Json tensor_counts(const std::vector<TypeAndBytes>& tensors) {
   std::map<std::string, std::uint64_t> types;
-  std::uint64_t tensor_bytes = 0;
-  for (const TensorInfo& tensor : model.tensors().tensors()) {
-    ++types[tensor.type];
-    tensor_bytes += tensor.bytes;
+  std::uint64_t total = 0;
+  for (const auto& [type, bytes] : tensors) {
+    ++types[type];
+    total += bytes;
   }
-  Json ropes = Json::array();
-  for (const RopeConfig& rope : config.ropes) ropes.push_back(rope_json(rope));
-  return {
-      {"path", model.path()},
-      {"architecture", config.architecture},
-      {"name", config.name},
-      {"supported", true},
-      {"fingerprint", model.fingerprint()},
-      {"parameters", size.parameters()},
-      {"active_parameters", size.active_parameters()},
-      {"shape", shape_json(config)},
-      {"layer_kinds", layer_kinds(config)},
-      {"ropes", std::move(ropes)},
-      {"rope_frequency_factors", frequency_factors(model.tensors())},
-      {"tensors", tensors_json(types, tensor_bytes)},
-      {"vocabulary", model.tokenizer() != nullptr ? vocabulary_json(*model.tokenizer()) : Json()},
-      {"eos_token_ids", model.eos_token_ids()},
-      {"chat_template",
-       model.chat_template() != nullptr ? Json(model.chat_template()->source()) : Json()},
-      {"device", device_json(config, plan, block_size_tokens)}};
+  return {{"bytes", total}, {"types", types}};
 }
 
-Json describe_refused_model(const std::string& path, const std::string& reason) {
-  try {
-    const GgufFile file(path);
-    std::map<std::string, std::uint64_t> types;
-    std::uint64_t tensor_bytes = 0;
-    for (const GgufTensor& tensor : file.tensors()) {
-      ++types[type_name(tensor.type)];
-      tensor_bytes += tensor.bytes.size();
-    }
-    const auto text = [&](const char* key) {
-      const GgufValue* value = file.find(key);
-      const auto* found = value == nullptr ? nullptr : std::get_if<std::string_view>(&value->value);
-      return found == nullptr ? Json() : Json(std::string(*found));
-    };
-    return {{"path", path},
-            {"architecture", text("general.architecture")},
-            {"name", text("general.name")},
-            {"supported", false},
-            {"reason", reason},
-            {"tensors", tensors_json(types, tensor_bytes)},
-            {"metadata", metadata_json(file)}};
-  } catch (const std::exception&) {
-    return nullptr;  // `reason` says why already
+void describe_shapes(const ModelConfig& config, const CpuPlan& plan, std::int32_t block_size_tokens,
+                     Json* json) {
+  const ModelSize size = measure_model(config);
+  Json ropes = Json::array();
+  for (const RopeConfig& rope : config.ropes) ropes.push_back(rope_json(rope));
+  (*json)["parameters"] = size.parameters();
+  (*json)["active_parameters"] = size.active_parameters();
+  (*json)["shape"] = shape_json(config);
+  (*json)["layer_kinds"] = layer_kinds(config);
+  (*json)["ropes"] = std::move(ropes);
+  (*json)["device"] = device_json(config, plan, block_size_tokens);
+}
+
+Json describe_model(const Model& model, const CpuPlan& plan, std::int32_t block_size_tokens) {
+  std::vector<TypeAndBytes> tensors;
+  for (const TensorInfo& tensor : model.tensors().tensors()) {
+    tensors.emplace_back(tensor.type, tensor.bytes);
   }
+  Json json = {{"path", model.path()},
+               {"architecture", model.config().architecture},
+               {"name", model.config().name},
+               {"supported", true},
+               {"fingerprint", model.fingerprint()}};
+  describe_shapes(model.config(), plan, block_size_tokens, &json);
+  json["rope_frequency_factors"] = frequency_factors(model.tensors());
+  json["tensors"] = tensor_counts(tensors);
+  json["vocabulary"] = model.tokenizer() != nullptr ? vocabulary_json(*model.tokenizer()) : Json();
+  json["eos_token_ids"] = model.eos_token_ids();
+  json["chat_template"] =
+      model.chat_template() != nullptr ? Json(model.chat_template()->source()) : Json();
+  return json;
 }
 
 }  // namespace batchmill

@@ -6,6 +6,8 @@ import unittest
 
 from driver import TINY_MODEL, ProgramTest
 
+CONFIGS = TINY_MODEL.parents[2] / "configs"
+
 
 def text(value):
     data = value.encode()
@@ -73,6 +75,43 @@ class InspectTest(ProgramTest):
         self.assertEqual(model["tensors"]["types"], {"F32": 1})
         out, _ = self.batchmill("inspect", path, exit_code=2)
         self.assertIn("mammoth.block_count = 7", out)
+
+    def test_a_file_without_weights_shows_the_shapes_it_states(self):
+        path = self.dir / "cut.gguf"
+        whole = TINY_MODEL.read_bytes()
+        at = whole.index(b"blk.1.ffn_down.weight")  # in the directory of tensors
+        path.write_bytes(whole[:at] + b"X" + whole[at + 1:])
+        model, err = self.inspect(path, "--dtype", "f32", exit_code=2)
+        self.assertIs(model["supported"], False)
+        self.assertIn("blk.1.ffn_down.weight", model["reason"])
+        self.assertIn("blk.1.ffn_down.weight", err)
+        self.assertEqual(model["shape"]["layers"], 2)
+        self.assertEqual(model["device"]["kv_bytes_per_token"], 2 * 2 * 1 * 16 * 4)
+
+    def test_well_known_sizes_from_their_config_alone(self):
+        sizes = {"llama-3-8b": (8030261248, 131072), "llama-3.1-70b": (70553706496, 327680),
+                 "deepseek-v3": (671026419200, 70272)}
+        models = {}
+        for name, (parameters, kv_bytes_per_token) in sizes.items():
+            # Without weights it cannot run, and is described all the same.
+            model, _ = self.inspect(CONFIGS / name, "--dtype", "bf16", exit_code=2)
+            self.assertEqual(model["parameters"], parameters, name)
+            self.assertEqual(model["device"]["kv_bytes_per_token"], kv_bytes_per_token, name)
+            models[name] = model
+        whole = models["llama-3.1-70b"]["device"]["context_fits"][-1]
+        self.assertEqual((whole["context_tokens"], whole["kv_bytes_per_sequence"]),
+                         (131072, 42949672960))  # 42.9 GB
+        self.assertEqual(models["llama-3.1-70b"]["ropes"],
+                         [{"theta": 500000, "scaling": "llama3", "factor": 8,
+                           "original_context_tokens": 8192, "low_freq_factor": 1,
+                           "high_freq_factor": 4}])
+        deepseek = models["deepseek-v3"]
+        self.assertEqual(deepseek["device"]["kv_bytes_formula"], "61 layers × (512 + 64) × 2 bytes")
+        self.assertEqual([(kind["attention"], kind["mlp"], len(kind["layers"]))
+                          for kind in deepseek["layer_kinds"]],
+                         [("latent", "dense", 3), ("latent", "experts", 58)])
+        self.assertEqual(deepseek["ropes"][0]["scaling"], "yarn")
+        self.assertAlmostEqual(deepseek["active_parameters"] / 1e9, 37.5, delta=0.1)
 
     def test_what_is_no_model_gives_nothing_but_the_reason(self):
         path = self.dir / "damaged.gguf"
