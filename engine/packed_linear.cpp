@@ -21,7 +21,9 @@ std::uint32_t load_word(const SafetensorsTensor& tensor, std::int64_t index) {
   return word;
 }
 
-std::uint32_t nibble(std::uint32_t word, std::int64_t index) { return (word >> (4 * index)) & 15; }
+std::uint8_t nibble(std::uint32_t word, std::int64_t index) {
+  return static_cast<std::uint8_t>((word >> (4 * index)) & 15);
+}
 
 [[noreturn]] void fail(const SafetensorsFolder::Entry& entry, const std::string& message) {
   throw std::runtime_error(entry.file->path() + ": tensor '" + entry.tensor->name + "' " + message);
@@ -100,6 +102,7 @@ void PackedLinear::check_shapes() {
   check(weights_, packed, true);
   in_ = packed[0] * (format_.awq ? 1 : kPerWord);
   out_ = packed[1] * (format_.awq ? kPerWord : 1);
+  if (in_ % kBlock != 0) fail(weights_, "has " + std::to_string(in_) + " inputs, not eights");
   if (out_ % kPerWord != 0) fail(weights_, "has " + std::to_string(out_) + " outputs, not eights");
   const std::int64_t group_size = format_.group_size == 0 ? in_ : format_.group_size;
   num_groups_ = (in_ + group_size - 1) / group_size;
@@ -138,43 +141,58 @@ void PackedLinear::release() const {
   }
 }
 
-void PackedLinear::read_rows(std::int64_t first, std::int64_t count, float* output) const {
-  assert(first % kPerWord == 0 && count % kPerWord == 0 && first + count <= out_);
-  std::vector<float> scales(static_cast<std::size_t>(num_groups_ * count));
-  std::vector<float> zeros(scales.size());
+PackedLinear::Groups PackedLinear::read_groups(std::int64_t first, std::int64_t count) const {
+  Groups groups;
+  groups.scales.resize(static_cast<std::size_t>(num_groups_ * count));
+  groups.zeros.resize(groups.scales.size());
   for (std::int64_t g = 0; g < num_groups_; ++g) {
-    read_floats(*scales_.tensor, g * out_ + first, count, scales.data() + g * count);
-    for (std::int64_t word = 0; word < count / kPerWord; ++word) {
-      const std::uint32_t bits = load_word(*zeros_.tensor, (g * out_ + first) / kPerWord + word);
+    read_floats(*scales_.tensor, g * out_ + first, count, groups.scales.data() + g * count);
+    float* zeros = groups.zeros.data() + g * count;
+    for (std::int64_t word = 0; word < count; word += kPerWord) {
+      const std::uint32_t bits = load_word(*zeros_.tensor, (g * out_ + first + word) / kPerWord);
       for (std::int64_t n = 0; n < kPerWord; ++n) {
-        const std::int64_t column = word * kPerWord + (format_.awq ? kAwqOrder[n] : n);
-        zeros[static_cast<std::size_t>(g * count + column)] =
-            static_cast<float>(nibble(bits, n) + static_cast<std::uint32_t>(format_.zero_offset));
+        const std::uint32_t stored = nibble(bits, n);
+        zeros[word + (format_.awq ? kAwqOrder[static_cast<std::size_t>(n)] : n)] =
+            static_cast<float>(static_cast<std::int32_t>(stored) + format_.zero_offset);
       }
     }
   }
-  const auto put = [&](std::int64_t input, std::int64_t column, std::uint32_t q) {
-    const auto group = std::int64_t{groups_[static_cast<std::size_t>(input)]};
-    const auto at = static_cast<std::size_t>(group * count + column);
-    output[column * in_ + input] = scales[at] * (static_cast<float>(q) - zeros[at]);
-  };
+  return groups;
+}
+
+void PackedLinear::unpack_block(std::int64_t input, std::int64_t first, std::int64_t count,
+                                Block* block) const {
   if (format_.awq) {
-    for (std::int64_t input = 0; input < in_; ++input) {
-      for (std::int64_t word = 0; word < count / kPerWord; ++word) {
+    for (std::int64_t i = 0; i < kBlock; ++i) {
+      for (std::int64_t word = 0; word < count; word += kPerWord) {
         const std::uint32_t bits =
-            load_word(*weights_.tensor, (input * out_ + first) / kPerWord + word);
+            load_word(*weights_.tensor, ((input + i) * out_ + first + word) / kPerWord);
         for (std::int64_t n = 0; n < kPerWord; ++n) {
-          put(input, word * kPerWord + kAwqOrder[n], nibble(bits, n));
+          (*block)[word + kAwqOrder[static_cast<std::size_t>(n)]][i] = nibble(bits, n);
         }
       }
     }
     return;
   }
-  for (std::int64_t word = 0; word < in_ / kPerWord; ++word) {
+  for (std::int64_t column = 0; column < count; ++column) {
+    const std::uint32_t bits =
+        load_word(*weights_.tensor, input / kPerWord * out_ + first + column);
+    for (std::int64_t n = 0; n < kPerWord; ++n) (*block)[column][n] = nibble(bits, n);
+  }
+}
+
+void PackedLinear::read_rows(std::int64_t first, std::int64_t count, float* output) const {
+  assert(first % kPerWord == 0 && count % kPerWord == 0 && count <= kStripRows);
+  const Groups groups = read_groups(first, count);
+  Block block;
+  for (std::int64_t input = 0; input < in_; input += kBlock) {
+    unpack_block(input, first, count, &block);
+    const std::int32_t* group = groups_.data() + input;
     for (std::int64_t column = 0; column < count; ++column) {
-      const std::uint32_t bits = load_word(*weights_.tensor, word * out_ + first + column);
-      for (std::int64_t n = 0; n < kPerWord; ++n) {
-        put(word * kPerWord + n, column, nibble(bits, n));
+      float* row = output + column * in_ + input;
+      for (std::int64_t i = 0; i < kBlock; ++i) {
+        const auto at = static_cast<std::size_t>(group[i] * count + column);
+        row[i] = groups.scales[at] * (static_cast<float>(block[column][i]) - groups.zeros[at]);
       }
     }
   }

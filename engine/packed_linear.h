@@ -55,8 +55,20 @@ class PackedLinear {
 
  private:
   using Entry = SafetensorsFolder::Entry;
+  // Of the outputs of one strip, [groups][count].
+  struct Groups {
+    std::vector<float> scales;
+    std::vector<float> zeros;
+  };
+
+  // Unpacked numbers of a strip's outputs and a few inputs.
+  static constexpr std::int64_t kBlock = 8;
+  using Block = std::uint8_t[kStripRows][kBlock];
+
   void check_shapes();
   void read_group_index();
+  Groups read_groups(std::int64_t first, std::int64_t count) const;
+  void unpack_block(std::int64_t input, std::int64_t first, std::int64_t count, Block* block) const;
 
   PackedFormat format_;
   Entry weights_;
