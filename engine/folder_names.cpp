@@ -1,5 +1,6 @@
 #include "engine/folder_names.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -182,6 +183,20 @@ std::string output_matrix(const FolderNames& names) {
   return inside ? "language_model.lm_head.weight" : "lm_head.weight";
 }
 
+// A folder cannot hold more layers and experts than arrays. Before names are made of their numbers.
+void check_extent(const ModelConfig& model, const SafetensorsFolder& files) {
+  const std::int64_t experts = model.experts ? model.experts->num_experts : 1;
+  const std::int64_t parts = std::count_if(model.layers.begin(), model.layers.end(),
+                                           [](const LayerConfig& layer) { return layer.experts; }) *
+                                 experts +
+                             model.num_layers;
+  if (parts > static_cast<std::int64_t>(files.tensors().size())) {
+    throw std::runtime_error("config.json says " + std::to_string(parts) +
+                             " layers and experts, the folder holds " +
+                             std::to_string(files.tensors().size()) + " tensors");
+  }
+}
+
 bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
@@ -212,6 +227,7 @@ FolderNames map_folder_names(const FolderConfig& config, const SafetensorsFolder
     throw std::runtime_error(std::string("no tensor is named '") + style.prefixes.front() +
                              style.embedding + "'");
   }
+  check_extent(model, files);
   NameList list(config, style, &names);
   list.outer("token_embd.weight", style.embedding);
   if (model.architecture == "gpt2") {

@@ -407,6 +407,13 @@ TEST(FolderModelTest, NamesWhatIsMissingOrTooMuch) {
               HasSubstr("tensor 'model.layers.2.mlp.extra' is not part of architecture 'llama'"));
   folder.write("model.safetensors", SafetensorsBuilder().floats("x", {1}, {1}).bytes());
   EXPECT_THAT(error_of(folder.path()), HasSubstr("no tensor is named 'model.embed_tokens.weight'"));
+  auto config = read_json_file(folder.path("config.json"));
+  config["num_hidden_layers"] = 1000;
+  folder.write("config.json", config.dump());
+  folder.write("model.safetensors",
+               SafetensorsBuilder().floats("model.embed_tokens.weight", {1}, {1}).bytes());
+  EXPECT_THAT(error_of(folder.path()),
+              HasSubstr("config.json says 1000 layers and experts, the folder holds 1 tensors"));
   folder.remove("model.safetensors");
   EXPECT_THAT(error_of(folder.path()), HasSubstr("holds neither model.safetensors nor"));
   folder.write("pytorch_model.bin", "");
