@@ -7,43 +7,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "engine/batch.h"
 #include "engine/kv_cache.h"
+#include "engine/operands.h"
 #include "engine/tensor.h"
 
 namespace batchmill {
-
-// A weight matrix [out, in] in whatever layout its backend multiplies fastest.
-class Matrix {
- public:
-  virtual ~Matrix() = default;
-  std::int32_t out_features() const { return out_features_; }
-  std::int32_t in_features() const { return in_features_; }
-
- protected:
-  Matrix(std::int32_t out_features, std::int32_t in_features)
-      : out_features_(out_features), in_features_(in_features) {}
-
- private:
-  std::int32_t out_features_;
-  std::int32_t in_features_;
-};
-
-// Writes row `row` of a matrix as floats [in] to `output`. Called from several threads at once.
-using RowSource = std::function<void(std::int64_t row, float* output)>;
-
-// Heads of attention: qkv rows are [num_heads | num_kv_heads | num_kv_heads] × head_dim.
-struct HeadShape {
-  std::int32_t num_heads = 0;
-  std::int32_t num_kv_heads = 0;
-  std::int32_t head_dim = 0;
-  std::int32_t qkv_cols() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
-};
 
 class Backend {
  public:
@@ -59,8 +32,10 @@ class Backend {
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvCacheShape& shape) = 0;
 
   // Weights: a matrix for products, or a plain table [rows, cols] in the activation type.
+  // `bias` is empty or [out].
   virtual std::unique_ptr<Matrix> make_matrix(std::int32_t out_features, std::int32_t in_features,
-                                              const RowSource& rows) = 0;
+                                              const RowSource& rows,
+                                              std::span<const float> bias = {}) = 0;
   virtual std::unique_ptr<DeviceBuffer> make_table(std::int32_t rows, std::int32_t cols,
                                                    const RowSource& source) = 0;
 
@@ -74,37 +49,51 @@ class Backend {
   // Copies the blocks of batch.copies in all layers.
   virtual void copy_blocks(const KvCache& cache) = 0;
 
-  // output [N, H] f32 = rows batch.token_ids of table [V, H] act.
-  virtual void embed(const Tensor& table, const Tensor& output) = 0;
+  // output [N, H] f32 = rows batch.token_ids of table [V, H] act × scale.
+  virtual void embed(const Tensor& table, float scale, const Tensor& output) = 0;
 
-  // output [N, 2, D/2] f32 = cos and sin of batch.positions × frequencies [1, D/2] f32.
-  virtual void rotation_table(const Tensor& frequencies, const Tensor& output) = 0;
+  // sum [N, H] f32 += rows batch.positions of table [positions, H] f32.
+  virtual void add_positions(const Tensor& table, const Tensor& sum) = 0;
 
-  // output [n, H] act = input [n, H] f32 ÷ rms(input) × weight [1, H] f32.
-  virtual void rms_norm(const Tensor& input, const Tensor& weight, float epsilon,
-                        const Tensor& output) = 0;
+  // output [N, D] f32 = cosines [D/2], then sines of batch.positions × frequencies.
+  virtual void rotation_table(const Rotation& rotation, const Tensor& output) = 0;
 
-  // output [n, out] act or f32 = input [n, in] act × weightᵀ.
+  // output [n, H] act or f32 = norm of input [n, H] f32; may be the input.
+  virtual void norm(const Tensor& input, const Norm& norm, const Tensor& output) = 0;
+
+  // sum [n, H] f32 += norm of input [n, H] f32, which is undefined afterwards.
+  virtual void norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) = 0;
+
+  // output [n, H] act = input [n, H] f32.
+  virtual void convert(const Tensor& input, const Tensor& output) = 0;
+
+  // output [n, out] act or f32 = input [n, in] act × weightᵀ + bias.
   virtual void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) = 0;
 
-  // sum [n, out] f32 += input [n, in] act × weightᵀ.
+  // sum [n, out] f32 += input [n, in] act × weightᵀ + bias.
   virtual void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) = 0;
 
-  // Rotates q in place and k on its way, pairs (i, i + D/2), and stores k and v of all rows of
-  // qkv [N, qkv_cols] act at batch.slot_mapping of one layer.
-  virtual void rotate_and_store(const Tensor& qkv, const Tensor& rotations, const KvCache& cache,
-                                std::int32_t layer) = 0;
+  // Norms q and k, rotates q in place and k on its way, pairs (i, i + D/2), and stores k and v of
+  // all rows of qkv [N, qkv_cols] act at batch.slot_mapping of one layer. Without data in
+  // `rotations` nothing is rotated.
+  virtual void rotate_and_store(const Tensor& qkv, const HeadNorms& norms, const Tensor& rotations,
+                                const KvCache& cache, std::int32_t layer) = 0;
 
   // output [N, heads × D] act = softmax(q · k × scale) · v. A row at position p sees the cached
-  // positions 0 to p of its sequence; query head h reads kv head h ÷ (heads ÷ kv heads).
-  virtual void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer, float scale,
-                         const Tensor& output) = 0;
+  // positions of its sequence up to p, or as the rule says; query head h reads kv head
+  // h ÷ (heads ÷ kv heads). What a row sums, and in which order, depends only on its position.
+  virtual void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
+                         const AttentionRule& rule, const Tensor& output) = 0;
 
-  // output [n, I] act = silu(gate) × up of gate_up [n, gate I | up I] act.
-  virtual void silu_mul(const Tensor& gate_up, const Tensor& output) = 0;
+  // output [n, I] act = act(gate) × up of input [n, gate I | up I] act, or act(input) if the input
+  // is no wider than the output.
+  virtual void activate(Activation activation, const Tensor& input, const Tensor& output) = 0;
 
   // output [R, H] f32 = rows batch.logits_rows of input [N, H] f32.
   virtual void gather_logits_rows(const Tensor& input, const Tensor& output) = 0;
+
+  // output [S, H] f32 = mean of each sequence's rows of input [N, H] f32, scaled to unit length.
+  virtual void mean_rows(const Tensor& input, const Tensor& output) = 0;
 };
 
 }  // namespace batchmill

@@ -120,6 +120,9 @@ struct ModelConfig {
   bool embedding_norm = false;  // the sum of the embeddings is normed
   std::int32_t num_token_types = 0;  // > 0: row 0 of a table of so many is added
 
+  // Dimensions of a head that positions rotate.
+  std::int32_t rotated_dim() const { return latent ? latent->rope_dim : head_dim; }
+
   // 2 × layers × kv_heads × head_dim × bytes; with latent attention layers × (kv_lora_rank +
   // rope_dim) × bytes; nothing for an encoder.
   std::int64_t kv_bytes_per_token(std::int32_t bytes_per_element) const;

@@ -43,35 +43,73 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   }
   reserve_rows(num_rows);
   reserve_logits_rows(num_logits);
+  run_layers(batch);
+  if (num_logits > 0) compute_logits(num_logits, logits);
+}
+
+void Transformer::run_layers(const Batch& batch) {
+  const std::int32_t num_rows = batch.num_tokens();
   backend_->begin_step(batch, heads_);
   backend_->copy_blocks(*cache_);
   if (num_rows == 0) return;
   const Tensor hidden = act_.hidden.first_rows(num_rows);
-  backend_->embed(weights_.embedding, hidden);
-  backend_->rotation_table(weights_.rope_frequencies, act_.rotations.first_rows(num_rows));
+  backend_->embed(weights_.embedding, config_.embedding_scale, hidden);
+  if (weights_.positions.data != nullptr) backend_->add_positions(weights_.positions, hidden);
+  if (weights_.embedding_norm) backend_->norm(hidden, weights_.embedding_norm, hidden);
+  for (std::size_t i = 0; i < weights_.rotations.size(); ++i) {
+    backend_->rotation_table(weights_.rotations[i], act_.rotations[i].first_rows(num_rows));
+  }
   for (std::int32_t i = 0; i < config_.num_layers; ++i) run_layer(i, num_rows);
-  if (num_logits > 0) compute_logits(num_logits, logits);
 }
 
 void Transformer::run_layer(std::int32_t index, std::int32_t num_rows) {
   const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+  attend(index, enter(layer.attention_norm, num_rows));
+
+  const Tensor normed = enter(layer.mlp_norm, num_rows);
+  const Tensor up = act_.up.first_rows(num_rows);
+  const Tensor mlp = act_.mlp.first_rows(num_rows);
+  backend_->matmul(normed, *layer.up, up);
+  backend_->activate(config_.activation, up, mlp);
+  leave(mlp, *layer.down, layer.mlp_post_norm);
+}
+
+void Transformer::attend(std::int32_t index, const Tensor& input) {
+  const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+  const LayerConfig& kind = config_.layers[static_cast<std::size_t>(index)];
+  const Tensor qkv = act_.qkv.first_rows(input.rows);
+  const Tensor attended = act_.attended.first_rows(input.rows);
+  const Tensor rotations =
+      act_.rotations.empty()
+          ? Tensor{}
+          : act_.rotations[static_cast<std::size_t>(kind.rope)].first_rows(input.rows);
+  backend_->matmul(input, *layer.qkv, qkv);
+  backend_->rotate_and_store(qkv, layer.head_norms, rotations, *cache_, index);
+  backend_->attention(qkv, *cache_, index, {config_.attention_scale, kind.window_tokens}, attended);
+  leave(attended, *layer.attention_output, layer.attention_post_norm);
+}
+
+Tensor Transformer::enter(const Norm& norm, std::int32_t num_rows) {
   const Tensor hidden = act_.hidden.first_rows(num_rows);
   const Tensor normed = act_.normed.first_rows(num_rows);
-  const Tensor qkv = act_.qkv.first_rows(num_rows);
-  const Tensor attended = act_.attended.first_rows(num_rows);
-  const Tensor gate_up = act_.gate_up.first_rows(num_rows);
-  const Tensor mlp = act_.mlp.first_rows(num_rows);
+  if (norm) {
+    backend_->norm(hidden, norm, normed);
+  } else {
+    backend_->convert(hidden, normed);
+  }
+  return normed;
+}
 
-  backend_->rms_norm(hidden, layer.attention_norm, config_.norm_eps, normed);
-  backend_->matmul(normed, *layer.qkv, qkv);
-  backend_->rotate_and_store(qkv, act_.rotations.first_rows(num_rows), *cache_, index);
-  backend_->attention(qkv, *cache_, index, config_.attention_scale, attended);
-  backend_->matmul_add(attended, *layer.attention_output, hidden);
-
-  backend_->rms_norm(hidden, layer.mlp_norm, config_.norm_eps, normed);
-  backend_->matmul(normed, *layer.gate_up, gate_up);
-  backend_->silu_mul(gate_up, mlp);
-  backend_->matmul_add(mlp, *layer.down, hidden);
+void Transformer::leave(const Tensor& input, const Matrix& weight, const Norm& post_norm) {
+  const Tensor hidden = act_.hidden.first_rows(input.rows);
+  if (config_.norm_placement == NormPlacement::kAround) {
+    const Tensor branch = act_.branch.first_rows(input.rows);
+    backend_->matmul(input, weight, branch);
+    backend_->norm_add(branch, post_norm, hidden);
+    return;
+  }
+  backend_->matmul_add(input, weight, hidden);
+  if (post_norm) backend_->norm(hidden, post_norm, hidden);
 }
 
 void Transformer::compute_logits(std::int32_t num_rows, std::span<float> logits) {
@@ -79,7 +117,7 @@ void Transformer::compute_logits(std::int32_t num_rows, std::span<float> logits)
   const Tensor normed = act_.normed.first_rows(num_rows);
   const Tensor output = act_.logits.first_rows(num_rows);
   backend_->gather_logits_rows(act_.hidden, last);
-  backend_->rms_norm(last, weights_.output_norm, config_.norm_eps, normed);
+  backend_->norm(last, weights_.output_norm, normed);
   backend_->matmul(normed, *weights_.output, output);
   backend_->download(output, logits.first(static_cast<std::size_t>(num_rows) * output.cols));
 }
@@ -88,16 +126,22 @@ void Transformer::reserve_rows(std::int32_t rows) {
   const std::int32_t padded = backend_->padded_rows(rows);
   if (padded <= act_.max_rows) return;
   const DType dtype = backend_->activation_dtype();
+  const bool around = config_.norm_placement == NormPlacement::kAround;
+  const std::int32_t inner = config_.intermediate_size;
   void* base = nullptr;
   for (int pass = 0; pass < 2; ++pass) {
     Layout layout;
     act_.hidden = layout.add(base, DType::kF32, padded, config_.hidden_size);
-    act_.rotations = layout.add(base, DType::kF32, padded, config_.head_dim);
+    act_.branch = layout.add(base, DType::kF32, padded, around ? config_.hidden_size : 0);
+    act_.rotations.clear();
+    for (std::size_t i = 0; i < config_.ropes.size(); ++i) {
+      act_.rotations.push_back(layout.add(base, DType::kF32, padded, config_.rotated_dim()));
+    }
     act_.normed = layout.add(base, dtype, padded, config_.hidden_size);
     act_.qkv = layout.add(base, dtype, padded, heads_.qkv_cols());
     act_.attended = layout.add(base, dtype, padded, heads_.num_heads * heads_.head_dim);
-    act_.gate_up = layout.add(base, dtype, padded, 2 * config_.intermediate_size);
-    act_.mlp = layout.add(base, dtype, padded, config_.intermediate_size);
+    act_.up = layout.add(base, dtype, padded, config_.gated_mlp ? 2 * inner : inner);
+    act_.mlp = layout.add(base, dtype, padded, inner);
     if (pass == 0) {
       act_.row_memory.reset();
       act_.max_rows = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/backend.h"
 #include "engine/kv_cache.h"
@@ -28,14 +29,16 @@ class Transformer : public ModelRunner {
   const Backend& backend() const { return *backend_; }
 
  private:
-  // Working memory of a step. Rows have room for Backend::padded_rows.
+  // Working memory of a step. Rows have room for Backend::padded_rows; what the model does not need
+  // has no columns.
   struct Activations {
     Tensor hidden;  // f32 [N, H] residual stream
-    Tensor rotations;  // f32 [N, D]
+    Tensor branch;  // f32 [N, H] what a sublayer adds, before its norm
+    std::vector<Tensor> rotations;  // f32 [N, D], beside ModelConfig::ropes
     Tensor normed;  // act [N, H]
     Tensor qkv;  // act [N, (heads + 2 kv heads) × D]
     Tensor attended;  // act [N, heads × D]
-    Tensor gate_up;  // act [N, 2 I]
+    Tensor up;  // act [N, 2 I], or [N, I] of an MLP without a gate
     Tensor mlp;  // act [N, I]
     Tensor last;  // f32 [R, H]
     Tensor logits;  // f32 [R, V]
@@ -47,7 +50,14 @@ class Transformer : public ModelRunner {
 
   void reserve_rows(std::int32_t rows);
   void reserve_logits_rows(std::int32_t rows);
+  void run_layers(const Batch& batch);
   void run_layer(std::int32_t index, std::int32_t num_rows);
+  void attend(std::int32_t index, const Tensor& input);
+
+  // A sublayer's input: the normed residual stream [N, H] act.
+  Tensor enter(const Norm& norm, std::int32_t num_rows);
+  // Adds input × weightᵀ to the residual stream, where the norms stand as the config says.
+  void leave(const Tensor& input, const Matrix& weight, const Norm& post_norm);
   void compute_logits(std::int32_t num_rows, std::span<float> logits);
 
   ModelConfig config_;

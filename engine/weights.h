@@ -12,23 +12,28 @@ namespace batchmill {
 
 class TensorSource;
 
-// Norm weights are f32 [1, H].
+// I: width of the MLP, D: head size. What a model does not have is null or without data.
 struct LayerWeights {
-  Tensor attention_norm;
+  Norm attention_norm;
   std::unique_ptr<Matrix>
       qkv;  // [(heads + 2 kv heads) × D, H], rows of q and k in half-split order
+  HeadNorms head_norms;
   std::unique_ptr<Matrix> attention_output;  // [H, heads × D]
-  Tensor mlp_norm;
-  std::unique_ptr<Matrix> gate_up;  // [2 I, H]: gate, then up
+  Norm attention_post_norm;
+  Norm mlp_norm;
+  std::unique_ptr<Matrix> up;  // [2 I, H]: gate, then up; not gated: [I, H]
   std::unique_ptr<Matrix> down;  // [H, I]
+  Norm mlp_post_norm;
 };
 
 struct Weights {
   Tensor embedding;  // act [V, H]
+  Tensor positions;  // f32 [max_context_tokens, H], learned or sinusoidal, with token type 0
+  Norm embedding_norm;
   std::vector<LayerWeights> layers;
-  Tensor output_norm;
+  Norm output_norm;
   std::unique_ptr<Matrix> output;  // [V, H]
-  Tensor rope_frequencies;  // f32 [1, D/2], radians per position
+  std::vector<Rotation> rotations;  // beside ModelConfig::ropes
 
   std::vector<std::unique_ptr<DeviceBuffer>> buffers;  // what the tensors above point into
 };
@@ -40,7 +45,9 @@ void check_weights(const TensorSource& tensors, const ModelConfig& config);
 // Reads the weights onto the backend. Checks as above.
 Weights load_weights(const TensorSource& tensors, const ModelConfig& config, Backend* backend);
 
-// Rotation frequencies [D/2]: theta^(−2i/D) ÷ linear factor ÷ factor i of tensor rope_freqs.weight.
-std::vector<float> rope_frequencies(const TensorSource& tensors, const ModelConfig& config);
+// Frequencies [D/2] of one of config.ropes, divided by factor i of tensor rope_freqs.weight if the
+// source has it (GGUF's form of llama3 scaling).
+std::vector<float> rope_frequencies(const TensorSource& tensors, const ModelConfig& config,
+                                    std::size_t rope);
 
 }  // namespace batchmill

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -10,15 +11,10 @@
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/kv_layout.h"
 #include "engine/dequantize.h"
+#include "engine/rope.h"
 
 namespace batchmill {
 namespace {
-
-std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
-
-std::byte* row_of(const Tensor& tensor, std::int64_t row) {
-  return static_cast<std::byte*>(tensor.data) + row * static_cast<std::int64_t>(tensor.row_bytes());
-}
 
 DType activations_for(DType weights, InstructionSet set) {
   if (weights != DType::kI8) return weights;
@@ -75,12 +71,13 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvCacheShape& shape) {
 }
 
 std::unique_ptr<Matrix> CpuBackend::make_matrix(std::int32_t out_features, std::int32_t in_features,
-                                                const RowSource& rows) {
+                                                const RowSource& rows,
+                                                std::span<const float> bias) {
   if (dtype_ == DType::kI8 && Int8Gemm::can_pack(in_features)) {
-    return int8_gemm_.pack(out_features, in_features, rows, num_threads_);
+    return int8_gemm_.pack(out_features, in_features, rows, bias, num_threads_);
   }
   omp_set_num_threads(num_threads_);
-  return gemm_.pack(out_features, in_features, rows);
+  return gemm_.pack(out_features, in_features, rows, bias);
 }
 
 std::unique_ptr<DeviceBuffer> CpuBackend::make_table(std::int32_t rows, std::int32_t cols,
@@ -113,86 +110,82 @@ void CpuBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   omp_set_num_threads(num_threads_);  // a setting of the calling thread
   batch_ = &batch;
   heads_ = heads;
+  no_rotation_.assign(static_cast<std::size_t>(heads.head_dim / 2), 1.0f);
+  no_rotation_.resize(static_cast<std::size_t>(heads.head_dim), 0.0f);
   plan_attention();
 }
 
-void CpuBackend::plan_attention() {
-  const std::int32_t group = heads_.num_heads / heads_.num_kv_heads;
-  const std::int32_t tile_rows = attention_tile_queries(group);
-  const std::size_t floats = attention_scratch_floats(group, heads_.head_dim);
-  if (floats > scratch_floats_) {
-    scratch_ = allocate(floats * static_cast<std::size_t>(num_threads_) * sizeof(float));
-    scratch_floats_ = floats;
-  }
-  tiles_.clear();
-  for (std::int32_t s = 0; s < batch_->num_seqs(); ++s) {
-    const std::int32_t begin = batch_->cu_seqlens[static_cast<std::size_t>(s)];
-    const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];
-    const std::int32_t context = batch_->context_lens[static_cast<std::size_t>(s)];
-    for (std::int32_t head = 0; head < heads_.num_kv_heads; ++head) {
-      for (std::int32_t row = begin; row < end; row += tile_rows) {
-        tiles_.push_back({s, head, row, std::min(tile_rows, end - row), context - (end - row)});
-      }
-    }
-  }
-}
-
-void CpuBackend::copy_blocks(const KvCache& cache) {
-  const KvCacheShape& shape = cache.shape();
-  const std::size_t element = static_cast<std::size_t>(dtype_bytes(shape.dtype));
-  const auto group_address = [&](std::byte* layer, BlockId block, std::int32_t which,
-                                 std::int32_t head) {
-    return layer +
-           static_cast<std::size_t>(kv_group_index(block, which, head, 0, shape.num_kv_heads,
-                                                   shape.block_size_tokens, shape.head_dim)) *
-               element;
-  };
-  for (const BlockCopy& copy : batch_->copies) {
-    // Whole groups: what lies behind the copied tokens is unused in both blocks.
-    const std::int32_t tokens =
-        (copy.num_tokens + kKvGroupTokens - 1) / kKvGroupTokens * kKvGroupTokens;
-    const std::size_t bytes = static_cast<std::size_t>(tokens) * shape.head_dim * element;
-    for (std::int32_t l = 0; l < shape.num_layers; ++l) {
-      for (std::int32_t which = 0; which < 2; ++which) {
-        for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {
-          std::memcpy(group_address(cache.layer(l), copy.destination, which, head),
-                      group_address(cache.layer(l), copy.source, which, head), bytes);
-        }
-      }
-    }
-  }
-}
-
-void CpuBackend::embed(const Tensor& table, const Tensor& output) {
+void CpuBackend::embed(const Tensor& table, float scale, const Tensor& output) {
   const auto widen = kernels_.widen[index_of(table.dtype)];
 #pragma omp parallel for schedule(static) num_threads(threads_for(output.rows, output.cols))
   for (std::int32_t i = 0; i < output.rows; ++i) {
     const TokenId token = batch_->token_ids[static_cast<std::size_t>(i)];
-    widen(row_of(table, token), output.cols, output.row<float>(i));
+    widen(row_of(table, token), output.cols, scale, output.row<float>(i));
   }
 }
 
-void CpuBackend::rotation_table(const Tensor& frequencies, const Tensor& output) {
-  const std::int32_t half = frequencies.cols;
-  const float* frequency = frequencies.row<float>(0);
+void CpuBackend::add_positions(const Tensor& table, const Tensor& sum) {
+#pragma omp parallel for schedule(static) num_threads(threads_for(sum.rows, sum.cols))
+  for (std::int32_t i = 0; i < sum.rows; ++i) {
+    const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
+    assert(position < table.rows);
+    kernels_.add_row(table.row<float>(position), sum.cols, sum.row<float>(i));
+  }
+}
+
+void CpuBackend::rotation_table(const Rotation& rotation, const Tensor& output) {
+  const std::int32_t half = rotation.frequencies.cols;
+  const float* frequencies = rotation.frequencies.row<float>(0);
+  const float magnitude = rotation.config.attention_factor;
 #pragma omp parallel for schedule(static) num_threads(threads_for(output.rows, 16 * output.cols))
   for (std::int32_t i = 0; i < output.rows; ++i) {
-    const auto position = static_cast<float>(batch_->positions[static_cast<std::size_t>(i)]);
+    const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
+    const float growth = rope_base_growth(rotation.config, position);
     float* row = output.row<float>(i);
     for (std::int32_t j = 0; j < half; ++j) {
-      const float angle = position * frequency[j];
-      row[j] = std::cos(angle);
-      row[half + j] = std::sin(angle);
+      float frequency = frequencies[j];
+      if (growth != 1.0f) {
+        frequency *= std::pow(growth, -static_cast<float>(j) / static_cast<float>(half - 1));
+      }
+      const float angle = static_cast<float>(position) * frequency;
+      row[j] = std::cos(angle) * magnitude;
+      row[half + j] = std::sin(angle) * magnitude;
     }
   }
 }
 
-void CpuBackend::rms_norm(const Tensor& input, const Tensor& weight, float epsilon,
-                          const Tensor& output) {
-  const auto kernel = kernels_.rms_norm[index_of(output.dtype)];
+void CpuBackend::norm_row(const float* input, const Norm& norm, std::int32_t cols, DType dtype,
+                          void* output) const {
+  const float* weight = norm.weight.row<float>(0);
+  if (norm.kind == NormKind::kRms) {
+    kernels_.rms_norm[index_of(dtype)](input, weight, cols, norm.epsilon, output);
+  } else {
+    kernels_.layer_norm[index_of(dtype)](input, weight, norm.bias.row<float>(0), cols, norm.epsilon,
+                                         output);
+  }
+}
+
+void CpuBackend::norm(const Tensor& input, const Norm& norm, const Tensor& output) {
 #pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
   for (std::int32_t i = 0; i < input.rows; ++i) {
-    kernel(input.row<float>(i), weight.row<float>(0), input.cols, epsilon, row_of(output, i));
+    norm_row(input.row<float>(i), norm, input.cols, output.dtype, row_of(output, i));
+  }
+}
+
+void CpuBackend::norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) {
+#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
+  for (std::int32_t i = 0; i < input.rows; ++i) {
+    float* row = input.row<float>(i);
+    norm_row(row, norm, input.cols, DType::kF32, row);
+    kernels_.add_row(row, sum.cols, sum.row<float>(i));
+  }
+}
+
+void CpuBackend::convert(const Tensor& input, const Tensor& output) {
+  const auto narrow = kernels_.narrow[index_of(output.dtype)];
+#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
+  for (std::int32_t i = 0; i < input.rows; ++i) {
+    narrow(input.row<float>(i), input.cols, row_of(output, i));
   }
 }
 
@@ -207,7 +200,7 @@ void CpuBackend::matmul_add(const Tensor& input, const Matrix& weight, const Ten
 void CpuBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,
                           bool accumulate) {
   if (const auto* matrix = dynamic_cast<const Int8Matrix*>(&weight)) {
-    int8_gemm_.run(input, *matrix, nullptr, output, accumulate, num_threads_);
+    int8_gemm_.run(input, *matrix, output, accumulate, num_threads_);
   } else {
     gemm_.run(input, static_cast<const PackedMatrix&>(weight), output, accumulate);
   }
@@ -219,77 +212,14 @@ std::vector<std::string> CpuBackend::gemm_implementations() const {
   return lines;
 }
 
-void CpuBackend::rotate_and_store(const Tensor& qkv, const Tensor& rotations, const KvCache& cache,
-                                  std::int32_t layer) {
-  const KvCacheShape& shape = cache.shape();
-  const auto rotate = kernels_.rotate[index_of(qkv.dtype)];
-  const auto store = kernels_.store_kv[index_of(qkv.dtype)][index_of(shape.dtype)];
-  const std::int64_t head_bytes = std::int64_t{heads_.head_dim} * dtype_bytes(qkv.dtype);
-  const std::int64_t kv_bytes = dtype_bytes(shape.dtype);
-#pragma omp parallel for schedule(static) num_threads(threads_for(qkv.rows, 2 * qkv.cols))
-  for (std::int32_t i = 0; i < qkv.rows; ++i) {
-    const float* rotation = rotations.row<float>(i);
-    std::byte* row = row_of(qkv, i);
-    rotate(row, heads_.num_heads, heads_.head_dim, rotation);
-    const std::int32_t slot = batch_->slot_mapping[static_cast<std::size_t>(i)];
-    const std::int32_t block = slot / shape.block_size_tokens;
-    const std::int32_t in_block = slot % shape.block_size_tokens;
-    for (std::int32_t head = 0; head < heads_.num_kv_heads; ++head) {
-      const auto group = [&](std::int32_t which) {
-        return cache.layer(layer) + kv_group_index(block, which, head, in_block, shape.num_kv_heads,
-                                                   shape.block_size_tokens, shape.head_dim) *
-                                        kv_bytes;
-      };
-      const std::byte* key = row + (heads_.num_heads + head) * head_bytes;
-      store(key, key + heads_.num_kv_heads * head_bytes, heads_.head_dim, rotation,
-            in_block % kKvGroupTokens, group(0), group(1));
-    }
-  }
-}
-
-void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer, float scale,
-                           const Tensor& output) {
-  const KvCacheShape& shape = cache.shape();
-  const auto attend = kernels_.attend[index_of(qkv.dtype)][index_of(shape.dtype)];
-  const std::int32_t group = heads_.num_heads / heads_.num_kv_heads;
-  const std::int64_t element = dtype_bytes(qkv.dtype);
-  const auto num_tiles = static_cast<std::int64_t>(tiles_.size());
-#pragma omp parallel num_threads(num_tiles > 1 ? num_threads_ : 1)
-  {
-    AttentionTask task;
-    task.query_stride = qkv.cols;
-    task.output_stride = output.cols;
-    task.layer = cache.layer(layer);
-    task.group_heads = group;
-    task.num_kv_heads = heads_.num_kv_heads;
-    task.head_dim = heads_.head_dim;
-    task.block_size_tokens = shape.block_size_tokens;
-    task.scale = scale;
-    task.scratch = static_cast<float*>(scratch_->data()) +
-                   scratch_floats_ * static_cast<std::size_t>(omp_get_thread_num());
-    // Tiles differ in the number of keys they see, so threads take the next one when free. The
-    // dearest come first: the last tiles of a sequence see most.
-#pragma omp for schedule(dynamic)
-    for (std::int64_t i = num_tiles - 1; i >= 0; --i) {
-      const AttentionTile& tile = tiles_[static_cast<std::size_t>(i)];
-      const std::int64_t first_col = std::int64_t{tile.kv_head} * group * heads_.head_dim;
-      task.queries = row_of(qkv, tile.first_row) + first_col * element;
-      task.output = row_of(output, tile.first_row) + first_col * element;
-      task.block_table =
-          batch_->block_tables.data() + std::int64_t{tile.sequence} * batch_->max_blocks;
-      task.num_queries = tile.num_rows;
-      task.first_position = tile.first_position;
-      task.kv_head = tile.kv_head;
-      attend(task);
-    }
-  }
-}
-
-void CpuBackend::silu_mul(const Tensor& gate_up, const Tensor& output) {
-  const auto kernel = kernels_.silu_mul[index_of(output.dtype)];
+void CpuBackend::activate(Activation activation, const Tensor& input, const Tensor& output) {
+  const bool gated = input.cols > output.cols;
+  const auto kernel =
+      kernels_
+          .activate[static_cast<std::size_t>(activation)][gated ? 1 : 0][index_of(output.dtype)];
 #pragma omp parallel for schedule(static) num_threads(threads_for(output.rows, 4 * output.cols))
   for (std::int32_t i = 0; i < output.rows; ++i) {
-    kernel(row_of(gate_up, i), output.cols, row_of(output, i));
+    kernel(row_of(input, i), output.cols, row_of(output, i));
   }
 }
 
@@ -297,6 +227,22 @@ void CpuBackend::gather_logits_rows(const Tensor& input, const Tensor& output) {
   for (std::int32_t i = 0; i < output.rows; ++i) {
     const std::int32_t row = batch_->logits_rows[static_cast<std::size_t>(i)];
     std::memcpy(output.row<float>(i), input.row<float>(row), output.row_bytes());
+  }
+}
+
+void CpuBackend::mean_rows(const Tensor& input, const Tensor& output) {
+#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
+  for (std::int32_t s = 0; s < output.rows; ++s) {
+    float* mean = output.row<float>(s);
+    std::fill_n(mean, output.cols, 0.0f);
+    const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];
+    for (std::int32_t i = batch_->cu_seqlens[static_cast<std::size_t>(s)]; i < end; ++i) {
+      kernels_.add_row(input.row<float>(i), input.cols, mean);
+    }
+    double squares = 0;  // the length takes the division by the number of rows out again
+    for (std::int32_t j = 0; j < output.cols; ++j) squares += double{mean[j]} * mean[j];
+    const auto factor = static_cast<float>(1.0 / std::max(std::sqrt(squares), 1e-12));
+    for (std::int32_t j = 0; j < output.cols; ++j) mean[j] *= factor;
   }
 }
 

@@ -29,25 +29,29 @@ class CpuBackend : public Backend {
   // The block size must be a multiple of kKvGroupTokens and the head size of 16.
   std::unique_ptr<KvCache> make_kv_cache(const KvCacheShape& shape) override;
   std::unique_ptr<Matrix> make_matrix(std::int32_t out_features, std::int32_t in_features,
-                                      const RowSource& rows) override;
+                                      const RowSource& rows,
+                                      std::span<const float> bias = {}) override;
   std::unique_ptr<DeviceBuffer> make_table(std::int32_t rows, std::int32_t cols,
                                            const RowSource& source) override;
   std::int32_t padded_rows(std::int32_t rows) const override { return Gemm::padded_rows(rows); }
 
   void begin_step(const Batch& batch, const HeadShape& heads) override;
   void copy_blocks(const KvCache& cache) override;
-  void embed(const Tensor& table, const Tensor& output) override;
-  void rotation_table(const Tensor& frequencies, const Tensor& output) override;
-  void rms_norm(const Tensor& input, const Tensor& weight, float epsilon,
-                const Tensor& output) override;
+  void embed(const Tensor& table, float scale, const Tensor& output) override;
+  void add_positions(const Tensor& table, const Tensor& sum) override;
+  void rotation_table(const Rotation& rotation, const Tensor& output) override;
+  void norm(const Tensor& input, const Norm& norm, const Tensor& output) override;
+  void norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) override;
+  void convert(const Tensor& input, const Tensor& output) override;
   void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) override;
   void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) override;
-  void rotate_and_store(const Tensor& qkv, const Tensor& rotations, const KvCache& cache,
-                        std::int32_t layer) override;
-  void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer, float scale,
-                 const Tensor& output) override;
-  void silu_mul(const Tensor& gate_up, const Tensor& output) override;
+  void rotate_and_store(const Tensor& qkv, const HeadNorms& norms, const Tensor& rotations,
+                        const KvCache& cache, std::int32_t layer) override;
+  void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
+                 const AttentionRule& rule, const Tensor& output) override;
+  void activate(Activation activation, const Tensor& input, const Tensor& output) override;
   void gather_logits_rows(const Tensor& input, const Tensor& output) override;
+  void mean_rows(const Tensor& input, const Tensor& output) override;
 
   // As Gemm::implementations(), and how int8 products are done.
   std::vector<std::string> gemm_implementations() const;
@@ -64,7 +68,15 @@ class CpuBackend : public Backend {
   };
 
   void multiply(const Tensor& input, const Matrix& weight, const Tensor& output, bool accumulate);
+  static std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
+  static std::byte* row_of(const Tensor& tensor, std::int64_t row) {
+    return static_cast<std::byte*>(tensor.data) +
+           row * static_cast<std::int64_t>(tensor.row_bytes());
+  }
+
   void plan_attention();
+  void norm_row(const float* input, const Norm& norm, std::int32_t cols, DType dtype,
+                void* output) const;
   // For loops over rows that are too small to be worth waking threads.
   int threads_for(std::int32_t rows, std::int32_t cols) const;
 
@@ -79,6 +91,7 @@ class CpuBackend : public Backend {
   std::vector<AttentionTile> tiles_;
   std::unique_ptr<DeviceBuffer> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_ = 0;
+  std::vector<float> no_rotation_;  // [D]: cosines 1, sines 0
 };
 
 }  // namespace batchmill

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string_view>
 
@@ -19,6 +20,10 @@ constexpr std::int64_t kPackingBytes = 2 << 20;
 
 dnnl::memory::data_type dnnl_type(DType dtype) {
   return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+dnnl::memory::desc bias_description(std::int32_t out_features) {
+  return {{1, out_features}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::ab};
 }
 
 std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
@@ -92,10 +97,12 @@ bool Gemm::keeps_order(std::int32_t out_features, std::int32_t in_features) {
 }
 
 std::unique_ptr<PackedMatrix> Gemm::pack(std::int32_t out_features, std::int32_t in_features,
-                                         const RowSource& rows) {
+                                         const RowSource& rows, std::span<const float> bias) {
+  dnnl::memory own_bias = keep_bias(bias);
   if (strip_gemm_ && !keeps_order(out_features, in_features)) {
     return std::make_unique<PackedMatrix>(out_features, in_features,
-                                          strip_gemm_->pack(out_features, in_features, rows));
+                                          strip_gemm_->pack(out_features, in_features, rows),
+                                          std::move(own_bias));
   }
   const dnnl::memory::desc description = packed_description(out_features, in_features);
   dnnl::memory packed(description, engine_, arena_.allocate(description.get_size()));
@@ -116,7 +123,15 @@ std::unique_ptr<PackedMatrix> Gemm::pack(std::int32_t out_features, std::int32_t
     dnnl::reorder(source, target).execute(stream_, source, target);
     stream_.wait();
   }
-  return std::make_unique<PackedMatrix>(out_features, in_features, packed);
+  return std::make_unique<PackedMatrix>(out_features, in_features, std::move(packed),
+                                        std::move(own_bias));
+}
+
+dnnl::memory Gemm::keep_bias(std::span<const float> bias) {
+  if (bias.empty()) return {};
+  void* values = arena_.allocate(bias.size_bytes());
+  std::memcpy(values, bias.data(), bias.size_bytes());
+  return {bias_description(static_cast<std::int32_t>(bias.size())), engine_, values};
 }
 
 void Gemm::read_rows(const RowSource& rows, std::int64_t first, std::int32_t count,
@@ -140,7 +155,7 @@ void Gemm::read_rows(const RowSource& rows, std::int64_t first, std::int32_t cou
 Gemm::Primitive& Gemm::primitive(const Key& key) {
   auto& slot = primitives_[key];
   if (slot != nullptr) return *slot;
-  const auto& [out_features, in_features, rows, output_dtype, accumulate] = key;
+  const auto& [out_features, in_features, rows, output_dtype, has_bias, accumulate] = key;
   using Tag = dnnl::memory::format_tag;
   const dnnl::memory::desc source({rows, in_features}, dnnl_type(dtype_), Tag::ab);
   const dnnl::memory::desc target({rows, out_features}, dnnl_type(output_dtype), Tag::ab);
@@ -151,8 +166,10 @@ Gemm::Primitive& Gemm::primitive(const Key& key) {
     sum.append_sum();
     attributes.set_post_ops(sum);
   }
-  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(source, weights, target),
-                                                 attributes, engine_);
+  const dnnl::matmul::desc operation =
+      has_bias ? dnnl::matmul::desc(source, weights, bias_description(out_features), target)
+               : dnnl::matmul::desc(source, weights, target);
+  const dnnl::matmul::primitive_desc description(operation, attributes, engine_);
   auto made = std::make_unique<Primitive>();
   made->matmul = dnnl::matmul(description);
   made->implementation = description.impl_info_str();
@@ -170,13 +187,15 @@ Gemm::Primitive& Gemm::primitive(const Key& key) {
 void Gemm::run(const Tensor& input, const PackedMatrix& matrix, const Tensor& output,
                bool accumulate) {
   if (matrix.strips() != nullptr) {
-    strip_gemm_->run(input, matrix.strips()->data(), matrix.out_features(), output, accumulate);
+    strip_gemm_->run(input, matrix.strips()->data(), matrix.bias_values(), matrix.out_features(),
+                     output, accumulate);
     return;
   }
   Primitive& gemm = primitive({matrix.out_features(), matrix.in_features(), padded_rows(input.rows),
-                               output.dtype, accumulate});
+                               output.dtype, matrix.has_bias(), accumulate});
   gemm.arguments[DNNL_ARG_SRC].set_data_handle(input.data);
   gemm.arguments[DNNL_ARG_WEIGHTS] = matrix.memory();
+  if (matrix.has_bias()) gemm.arguments[DNNL_ARG_BIAS] = matrix.bias();
   gemm.arguments[DNNL_ARG_DST].set_data_handle(output.data);
   gemm.matmul.execute(stream_, gemm.arguments);
   stream_.wait();

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -23,17 +24,25 @@ namespace batchmill {
 // Valid as long as the Gemm that packed it.
 class PackedMatrix : public Matrix {
  public:
-  PackedMatrix(std::int32_t out_features, std::int32_t in_features, dnnl::memory memory)
-      : Matrix(out_features, in_features), memory_(std::move(memory)) {}
+  // `bias`: f32 [1, out] or none.
+  PackedMatrix(std::int32_t out_features, std::int32_t in_features, dnnl::memory memory,
+               dnnl::memory bias)
+      : Matrix(out_features, in_features), memory_(std::move(memory)), bias_(std::move(bias)) {}
   PackedMatrix(std::int32_t out_features, std::int32_t in_features,
-               std::unique_ptr<DeviceBuffer> strips)
-      : Matrix(out_features, in_features), strips_(std::move(strips)) {}
+               std::unique_ptr<DeviceBuffer> strips, dnnl::memory bias)
+      : Matrix(out_features, in_features), strips_(std::move(strips)), bias_(std::move(bias)) {}
   const dnnl::memory& memory() const { return memory_; }
   const DeviceBuffer* strips() const { return strips_.get(); }  // null: oneDNN multiplies it
+  bool has_bias() const { return static_cast<bool>(bias_); }
+  const dnnl::memory& bias() const { return bias_; }
+  const float* bias_values() const {
+    return has_bias() ? static_cast<const float*>(bias_.get_data_handle()) : nullptr;
+  }
 
  private:
   dnnl::memory memory_;
   std::unique_ptr<DeviceBuffer> strips_;
+  dnnl::memory bias_;
 };
 
 class Gemm {
@@ -46,8 +55,9 @@ class Gemm {
   DType dtype() const { return dtype_; }
 
   // Packs a matrix whose rows [out][in] come from `rows`, called from several threads at once.
+  // `bias` is empty or [out].
   std::unique_ptr<PackedMatrix> pack(std::int32_t out_features, std::int32_t in_features,
-                                     const RowSource& rows);
+                                     const RowSource& rows, std::span<const float> bias = {});
 
   // Rows that run() computes when it is asked for `rows`. Every other count would need a primitive
   // of its own, which takes a fraction of a millisecond to make.
@@ -62,13 +72,14 @@ class Gemm {
 
  private:
   struct Primitive;
-  // out, in, padded rows, output dtype, accumulate
-  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, DType, bool>;
+  // out, in, padded rows, output dtype, bias, accumulate
+  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, DType, bool, bool>;
 
   Primitive& primitive(const Key& key);
   // Whether oneDNN's kernel for this shape gives every row the same sums whatever the number of
   // rows and threads.
   bool keeps_order(std::int32_t out_features, std::int32_t in_features);
+  dnnl::memory keep_bias(std::span<const float> bias);
   // Rows [first, first + count) as dtype() to `output` [count, in_features].
   void read_rows(const RowSource& rows, std::int64_t first, std::int32_t count,
                  std::int32_t in_features, void* output) const;

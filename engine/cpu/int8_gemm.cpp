@@ -72,7 +72,8 @@ void rotate_weights(float* row, std::int32_t cols) {
 }  // namespace
 
 std::unique_ptr<Int8Matrix> Int8Gemm::pack(std::int32_t out_features, std::int32_t in_features,
-                                           const RowSource& rows, std::int32_t num_threads) {
+                                           const RowSource& rows, std::span<const float> bias,
+                                           std::int32_t num_threads) {
   const std::int32_t padded = divide_up(out_features, kPanelColumns) * kPanelColumns;
   const std::int64_t panel_bytes = std::int64_t{kPanelColumns} * in_features;
   auto* panels = static_cast<std::uint8_t*>(
@@ -104,11 +105,17 @@ std::unique_ptr<Int8Matrix> Int8Gemm::pack(std::int32_t out_features, std::int32
       }
     }
   }
-  return std::make_unique<Int8Matrix>(out_features, in_features, panels, scales);
+  float* own_bias = nullptr;
+  if (!bias.empty()) {
+    own_bias =
+        static_cast<float*>(arena_.allocate(static_cast<std::size_t>(padded) * sizeof(float)));
+    std::fill(std::copy(bias.begin(), bias.end(), own_bias), own_bias + padded, 0.0f);
+  }
+  return std::make_unique<Int8Matrix>(out_features, in_features, panels, scales, own_bias);
 }
 
-void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const float* bias,
-                   const Tensor& output, bool accumulate, std::int32_t num_threads) {
+void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output,
+                   bool accumulate, std::int32_t num_threads) {
   const std::int32_t cols = matrix.in_features();
   const auto width = static_cast<std::size_t>(cols);
   const auto num_rows = static_cast<std::size_t>(input.rows);
@@ -143,7 +150,7 @@ void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const float* b
     task.cols = cols;
     task.panels = matrix.panels();
     task.column_scales = matrix.scales();
-    task.bias = bias;
+    task.bias = matrix.bias();
     task.num_columns = matrix.out_features();
     task.output_stride = output.cols;
 #pragma omp for schedule(dynamic)

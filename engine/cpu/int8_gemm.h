@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,16 @@ namespace batchmill {
 class Int8Matrix : public Matrix {
  public:
   Int8Matrix(std::int32_t out_features, std::int32_t in_features, const std::uint8_t* panels,
-             const float* scales)
-      : Matrix(out_features, in_features), panels_(panels), scales_(scales) {}
+             const float* scales, const float* bias)
+      : Matrix(out_features, in_features), panels_(panels), scales_(scales), bias_(bias) {}
   const std::uint8_t* panels() const { return panels_; }
   const float* scales() const { return scales_; }  // [outputs, rounded up to whole panels]
+  const float* bias() const { return bias_; }  // likewise; null: there is none
 
  private:
   const std::uint8_t* panels_;
   const float* scales_;
+  const float* bias_;
 };
 
 class Int8Gemm {
@@ -37,14 +40,15 @@ class Int8Gemm {
   static bool can_pack(std::int32_t in_features) { return in_features % 16 == 0; }
 
   // Rotates, quantises and packs a matrix whose rows [out][in] come from `rows`, called from
-  // several threads at once.
+  // several threads at once. `bias` is empty or [out].
   std::unique_ptr<Int8Matrix> pack(std::int32_t out_features, std::int32_t in_features,
-                                   const RowSource& rows, std::int32_t num_threads);
+                                   const RowSource& rows, std::span<const float> bias,
+                                   std::int32_t num_threads);
 
-  // output [n, out] act or f32 (+)= input [n, in] act × matrixᵀ + bias [out, with room for whole
-  // panels of 16]. Only f32 sums can be added to.
-  void run(const Tensor& input, const Int8Matrix& matrix, const float* bias, const Tensor& output,
-           bool accumulate, std::int32_t num_threads);
+  // output [n, out] act or f32 (+)= input [n, in] act × matrixᵀ + bias. Only f32 sums can be added
+  // to.
+  void run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output, bool accumulate,
+           std::int32_t num_threads);
 
   std::string implementation() const;
 

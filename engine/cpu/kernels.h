@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/cpu/instruction_set.h"
+#include "engine/model_config.h"
 #include "engine/tensor.h"
 #include "engine/types.h"
 
@@ -27,7 +28,10 @@ struct AttentionTask {
   const std::byte* layer = nullptr;  // kv: the layer's blocks (kv_layout.h)
   const BlockId* block_table = nullptr;
   std::int32_t num_queries = 0;
-  std::int32_t first_position = 0;  // of the first token; it sees keys 0 to itself
+  std::int32_t first_position = 0;  // of the first token
+  std::int32_t num_keys = 0;  // of the sequence, up to the last one that any token sees
+  std::int32_t window_tokens = 0;  // > 0: a token sees itself and window − 1 keys before it
+  bool causal = true;  // a token sees no key behind itself
   std::int32_t group_heads = 0;  // query heads per kv head
   std::int32_t kv_head = 0;
   std::int32_t num_kv_heads = 0;
@@ -72,6 +76,7 @@ inline constexpr std::int32_t kStripLanes = 16;
 struct StripTask {
   const void* input = nullptr;  // act [num_rows, in_features]
   const void* strip = nullptr;  // act
+  const float* bias = nullptr;  // [num_columns] or none
   void* output = nullptr;  // first row's first output of the strip
   std::int64_t output_stride = 0;  // elements from one row to the next
   std::int32_t num_rows = 0;
@@ -87,11 +92,25 @@ struct Kernels {
   void (*rms_norm[2])(const float* input, const float* weight, std::int32_t cols, float epsilon,
                       void* output) = {};
 
-  // out [inner] act = silu(gate) × up of [gate | up] act.
-  void (*silu_mul[2])(const void* gate_up, std::int32_t inner, void* output) = {};
+  // out [cols] act = (input [cols] − mean) ÷ deviation × weight + bias.
+  void (*layer_norm[2])(const float* input, const float* weight, const float* bias,
+                        std::int32_t cols, float epsilon, void* output) = {};
 
-  // out [cols] f32 = act.
-  void (*widen[2])(const void* input, std::int32_t cols, float* output) = {};
+  // Heads [num_heads, head_dim] act ÷ rms × weight [head_dim], in place.
+  void (*norm_heads[2])(void* heads, std::int32_t num_heads, std::int32_t head_dim,
+                        const float* weight, float epsilon) = {};
+
+  // out [inner] act = act(gate) × up of [gate | up] act, or act(gate). [Activation][gated][act]
+  void (*activate[3][2][2])(const void* input, std::int32_t inner, void* output) = {};
+
+  // out [cols] f32 = act × scale.
+  void (*widen[2])(const void* input, std::int32_t cols, float scale, float* output) = {};
+
+  // out [cols] act = f32.
+  void (*narrow[2])(const float* input, std::int32_t cols, void* output) = {};
+
+  // sum [cols] += input [cols].
+  void (*add_row)(const float* input, std::int32_t cols, float* sum) = nullptr;
 
   // Rotates heads [num_heads, head_dim] act in place; rotation: [cos D/2 | sin D/2].
   void (*rotate[2])(void* heads, std::int32_t num_heads, std::int32_t head_dim,

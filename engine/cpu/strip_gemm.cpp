@@ -51,8 +51,8 @@ std::unique_ptr<DeviceBuffer> StripGemm::pack(std::int32_t out_features, std::in
   return packed;
 }
 
-void StripGemm::run(const Tensor& input, const void* strips, std::int32_t out_features,
-                    const Tensor& output, bool accumulate) const {
+void StripGemm::run(const Tensor& input, const void* strips, const float* bias,
+                    std::int32_t out_features, const Tensor& output, bool accumulate) const {
   const auto kernel = kernels_.multiply_strip[index_of(dtype_)][index_of(output.dtype)];
   const std::size_t strip_bytes = static_cast<std::size_t>(kStripColumns) *
                                   static_cast<std::size_t>(input.cols) *
@@ -70,6 +70,7 @@ void StripGemm::run(const Tensor& input, const void* strips, std::int32_t out_fe
       task.output = static_cast<std::byte*>(output.data) +
                     static_cast<std::size_t>(first) * output.row_bytes() +
                     static_cast<std::size_t>(strip * kStripColumns * dtype_bytes(output.dtype));
+      task.bias = bias == nullptr ? nullptr : bias + strip * kStripColumns;
       task.output_stride = output.cols;
       task.num_rows = std::min(kRowsPerTask, input.rows - first);
       task.num_columns = std::min(kStripColumns, out_features - strip * kStripColumns);

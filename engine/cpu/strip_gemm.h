@@ -21,9 +21,9 @@ class StripGemm {
   std::unique_ptr<DeviceBuffer> pack(std::int32_t out_features, std::int32_t in_features,
                                      const RowSource& rows) const;
 
-  // output [n, out] (+)= input [n, in] × matrixᵀ.
-  void run(const Tensor& input, const void* strips, std::int32_t out_features, const Tensor& output,
-           bool accumulate) const;
+  // output [n, out] (+)= input [n, in] × matrixᵀ + bias [out], if it is not null.
+  void run(const Tensor& input, const void* strips, const float* bias, std::int32_t out_features,
+           const Tensor& output, bool accumulate) const;
 
  private:
   DType dtype_;

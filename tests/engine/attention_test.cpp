@@ -79,7 +79,7 @@ class Scene {
       write(input->data(), act, static_cast<std::int64_t>(i), qkv_[i]);
     }
     backend_.begin_step(batch_, heads());
-    backend_.attention({input->data(), act, rows, heads().qkv_cols()}, *cache_, 0, scale,
+    backend_.attention({input->data(), act, rows, heads().qkv_cols()}, *cache_, 0, {scale},
                        {output->data(), act, rows, width});
     std::vector<float> result(static_cast<std::size_t>(rows) * width);
     for (std::size_t i = 0; i < result.size(); ++i) {

@@ -31,8 +31,8 @@ class TimedBackend : public Backend {
     return backend_->make_kv_cache(shape);
   }
   std::unique_ptr<Matrix> make_matrix(std::int32_t out_features, std::int32_t in_features,
-                                      const RowSource& rows) override {
-    return backend_->make_matrix(out_features, in_features, rows);
+                                      const RowSource& rows, std::span<const float> bias) override {
+    return backend_->make_matrix(out_features, in_features, rows, bias);
   }
   std::unique_ptr<DeviceBuffer> make_table(std::int32_t rows, std::int32_t cols,
                                            const RowSource& source) override {
@@ -45,15 +45,23 @@ class TimedBackend : public Backend {
   void copy_blocks(const KvCache& cache) override {
     timed("copy_blocks", [&] { backend_->copy_blocks(cache); });
   }
-  void embed(const Tensor& table, const Tensor& output) override {
-    timed("embed", [&] { backend_->embed(table, output); });
+  void embed(const Tensor& table, float scale, const Tensor& output) override {
+    timed("embed", [&] { backend_->embed(table, scale, output); });
   }
-  void rotation_table(const Tensor& frequencies, const Tensor& output) override {
-    timed("rotation_table", [&] { backend_->rotation_table(frequencies, output); });
+  void add_positions(const Tensor& table, const Tensor& sum) override {
+    timed("add_positions", [&] { backend_->add_positions(table, sum); });
   }
-  void rms_norm(const Tensor& input, const Tensor& weight, float epsilon,
-                const Tensor& output) override {
-    timed("rms_norm", [&] { backend_->rms_norm(input, weight, epsilon, output); });
+  void rotation_table(const Rotation& rotation, const Tensor& output) override {
+    timed("rotation_table", [&] { backend_->rotation_table(rotation, output); });
+  }
+  void norm(const Tensor& input, const Norm& norm, const Tensor& output) override {
+    timed("norm", [&] { backend_->norm(input, norm, output); });
+  }
+  void norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) override {
+    timed("norm_add", [&] { backend_->norm_add(input, norm, sum); });
+  }
+  void convert(const Tensor& input, const Tensor& output) override {
+    timed("convert", [&] { backend_->convert(input, output); });
   }
   void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) override {
     const std::string name = "matmul " + std::to_string(weight.out_features()) + "x" +
@@ -65,19 +73,23 @@ class TimedBackend : public Backend {
                              std::to_string(weight.in_features());
     timed(name, [&] { backend_->matmul_add(input, weight, sum); });
   }
-  void rotate_and_store(const Tensor& qkv, const Tensor& rotations, const KvCache& cache,
-                        std::int32_t layer) override {
-    timed("rotate_and_store", [&] { backend_->rotate_and_store(qkv, rotations, cache, layer); });
+  void rotate_and_store(const Tensor& qkv, const HeadNorms& norms, const Tensor& rotations,
+                        const KvCache& cache, std::int32_t layer) override {
+    timed("rotate_and_store",
+          [&] { backend_->rotate_and_store(qkv, norms, rotations, cache, layer); });
   }
-  void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer, float scale,
-                 const Tensor& output) override {
-    timed("attention", [&] { backend_->attention(qkv, cache, layer, scale, output); });
+  void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
+                 const AttentionRule& rule, const Tensor& output) override {
+    timed("attention", [&] { backend_->attention(qkv, cache, layer, rule, output); });
   }
-  void silu_mul(const Tensor& gate_up, const Tensor& output) override {
-    timed("silu_mul", [&] { backend_->silu_mul(gate_up, output); });
+  void activate(Activation activation, const Tensor& input, const Tensor& output) override {
+    timed("activate", [&] { backend_->activate(activation, input, output); });
   }
   void gather_logits_rows(const Tensor& input, const Tensor& output) override {
     timed("gather_logits_rows", [&] { backend_->gather_logits_rows(input, output); });
+  }
+  void mean_rows(const Tensor& input, const Tensor& output) override {
+    timed("mean_rows", [&] { backend_->mean_rows(input, output); });
   }
 
  private:
