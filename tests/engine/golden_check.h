@@ -22,6 +22,8 @@ struct Tolerance {
 
 inline constexpr Tolerance kF32{0.001, 0.0002, 0.0, 1.0, 0.001};
 inline constexpr Tolerance kTinyBf16{0.4, 0.05, 0.2, 0.95, 0.05};
+// A small error can choose another expert.
+inline constexpr Tolerance kTinyExpertsBf16{1e9, 0.08, 1e9, 0.90, 0.1};
 inline constexpr Tolerance kRealBf16{0.25, 0.03, 0.05, 0.98, 0.03};
 inline constexpr Tolerance kRealInt8{0.3, 0.3, 0.15, 0.95, 0.06};
 

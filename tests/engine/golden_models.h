@@ -43,11 +43,15 @@ inline void PrintTo(const GgufTwin& twin, std::ostream* stream) {
 }
 
 inline std::vector<GgufTwin> gguf_twins() {
-  return {{"llama3", "f16"},
-          {"llama3", "q8_0"},
-          {"llama3", "q4_0"},
-          {"llama3", "q4_k_m"},
-          {"llama3", "mixed"}};
+  return {{"llama3", "f16"},   {"llama3", "q8_0"}, {"llama3", "q4_0"}, {"llama3", "q4_k_m"},
+          {"llama3", "mixed"}, {"qwen2", "f16"},   {"gpt2", "f16"},    {"gemma3_text", "f16"}};
+}
+
+// The tiny models of tests/data/models as Hugging Face folders, one per family and kind of
+// rotation.
+inline std::vector<std::string> model_folders() {
+  return {"llama",      "llama3", "llama-linear", "mistral",    "qwen2",
+          "qwen2-yarn", "qwen3",  "gpt2",         "gemma3_text"};
 }
 
 inline std::string environment(const char* name, const std::string& otherwise) {

@@ -47,6 +47,31 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufTwinTest,
                                             ::testing::Values(CpuDType::kF32, CpuDType::kBF16)),
                          twin_name);
 
+class ModelFolderTest : public ::testing::TestWithParam<std::tuple<std::string, CpuDType>> {};
+
+TEST_P(ModelFolderTest, GivesTheReferencesOutputs) {
+  const auto& [name, dtype] = GetParam();
+  const std::string folder = std::string(BATCHMILL_TEST_DATA) + "/models/" + name;
+  const ModelFiles model = read_model_folder(folder);
+  const testing::Tolerance tolerance = model.config.experts && dtype == CpuDType::kBF16
+                                           ? testing::kTinyExpertsBf16
+                                           : testing::tolerance_of(dtype, false);
+  for (const InstructionSet set : supported_instruction_sets()) {
+    SCOPED_TRACE(instruction_set_name(set));
+    check_golden(model, folder + "/golden.json", dtype, tolerance, set);
+  }
+}
+
+std::string folder_name(const ::testing::TestParamInfo<ModelFolderTest::ParamType>& test) {
+  const auto& [name, dtype] = test.param;
+  return test_name(name + "_" + testing::dtype_text(dtype));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ModelFolderTest,
+                         ::testing::Combine(::testing::ValuesIn(testing::model_folders()),
+                                            ::testing::Values(CpuDType::kF32, CpuDType::kBF16)),
+                         folder_name);
+
 class PublishedModelTest : public ::testing::TestWithParam<std::tuple<PublishedModel, CpuDType>> {};
 
 TEST_P(PublishedModelTest, GivesTheReferencesOutputs) {
