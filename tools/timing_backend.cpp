@@ -30,25 +30,25 @@ void TimingBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   attention_operations_ = 4.0 * pairs * heads.num_heads * heads.head_dim;
   attention_tokens_ = 0.0;
   for (const std::int32_t length : batch.context_lens) attention_tokens_ += length;
-  inner_->begin_step(batch, heads);
+  inner().begin_step(batch, heads);
 }
 
 void TimingBackend::matmul(const Tensor& input, const Matrix& weight, const Tensor& output) {
   const Stopwatch watch(&sums_->gemm.seconds);
-  inner_->matmul(input, weight, output);
+  inner().matmul(input, weight, output);
   sums_->gemm.operations += product_operations(input, weight);
 }
 
 void TimingBackend::matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) {
   const Stopwatch watch(&sums_->gemm.seconds);
-  inner_->matmul_add(input, weight, sum);
+  inner().matmul_add(input, weight, sum);
   sums_->gemm.operations += product_operations(input, weight);
 }
 
 void TimingBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
-                              float scale, const Tensor& output) {
+                              const AttentionRule& rule, const Tensor& output) {
   const Stopwatch watch(&sums_->attention.seconds);
-  inner_->attention(qkv, cache, layer, scale, output);
+  inner().attention(qkv, cache, layer, rule, output);
   sums_->attention.operations += attention_operations_;
   const KvCacheShape& shape = cache.shape();
   sums_->attention.kv_bytes +=
