@@ -1,60 +1,46 @@
 #include "engine/unicode.h"
 
-#include <array>
 #include <cstring>
-#include <map>
-#include <vector>
 
-#include "engine/unicode_tables.h"
+#include "engine/code_point_table.h"
 
 namespace batchmill {
 namespace {
 
-constexpr std::size_t kPageSize = 256;
-constexpr std::size_t kNumPages = 0x110000 / kPageSize;
-
-// White_Space as the reference tokenizers know it: U+180E, which it once held, is not in it.
 constexpr CodePointRange kSpaces[] = {
     {0x0009, 0x000D}, {0x0020, 0x0020}, {0x0085, 0x0085}, {0x00A0, 0x00A0}, {0x1680, 0x1680},
     {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
 };
 
-// Two-stage table: equal pages are stored once, so that lookups stay in the cache.
-class ClassTable {
- public:
-  ClassTable() {
-    std::vector<CharClass> classes(kNumPages * kPageSize, CharClass::kOther);
-    set(&classes, letter_ranges(), CharClass::kLetter);
-    set(&classes, number_ranges(), CharClass::kNumber);
-    set(&classes, kSpaces, CharClass::kSpace);
-    std::map<Page, std::uint8_t> known;
-    for (std::size_t i = 0; i < kNumPages; ++i) {
-      Page page;
-      std::memcpy(page.data(), classes.data() + i * kPageSize, kPageSize);
-      const auto [entry, is_new] = known.try_emplace(page, pages_.size());
-      if (is_new) pages_.push_back(page);
-      page_of_[i] = entry->second;
-    }
+CharClass class_of(CharCategory category) {
+  switch (category) {
+    case CharCategory::kUpperLetter:
+    case CharCategory::kLowerLetter:
+    case CharCategory::kOtherLetter:
+      return CharClass::kLetter;
+    case CharCategory::kNumber:
+      return CharClass::kNumber;
+    case CharCategory::kSpace:
+      return CharClass::kSpace;
+    default:
+      return CharClass::kOther;
   }
+}
 
-  CharClass operator[](char32_t code_point) const {
-    if (code_point >= kNumPages * kPageSize) return CharClass::kOther;
-    return pages_[page_of_[code_point / kPageSize]][code_point % kPageSize];
-  }
-
- private:
-  using Page = std::array<CharClass, kPageSize>;
-
-  static void set(std::vector<CharClass>* classes, std::span<const CodePointRange> ranges,
-                  CharClass value) {
-    for (const CodePointRange& range : ranges) {
-      for (std::uint32_t c = range.first; c <= range.last; ++c) (*classes)[c] = value;
-    }
-  }
-
-  std::array<std::uint8_t, kNumPages> page_of_{};  // fewer than 256 different pages exist
-  std::vector<Page> pages_;
-};
+template <class Value, class Of>
+CodePointTable<Value> make_table(const Of& value_of) {
+  const typename CodePointTable<Value>::Part parts[] = {
+      {upper_letter_ranges(), value_of(CharCategory::kUpperLetter)},
+      {lower_letter_ranges(), value_of(CharCategory::kLowerLetter)},
+      {other_letter_ranges(), value_of(CharCategory::kOtherLetter)},
+      {mark_ranges(), value_of(CharCategory::kMark)},
+      {number_ranges(), value_of(CharCategory::kNumber)},
+      {punctuation_ranges(), value_of(CharCategory::kPunctuation)},
+      {symbol_ranges(), value_of(CharCategory::kSymbol)},
+      {kSpaces, value_of(CharCategory::kSpace)},
+  };
+  return CodePointTable<Value>(parts);
+}
 
 // How many bytes a lead byte announces, and the range its second byte must lie in (this is what
 // excludes overlong forms, surrogates and what lies beyond U+10FFFF).
@@ -79,10 +65,18 @@ Lead lead_of(unsigned char byte) {
 
 }  // namespace
 
-CharClass char_class(char32_t code_point) {
-  static const ClassTable table;
+CharCategory char_category(char32_t code_point) {
+  static const auto table =
+      make_table<CharCategory>([](CharCategory category) { return category; });
   return table[code_point];
 }
+
+CharClass char_class(char32_t code_point) {
+  static const auto table = make_table<CharClass>(class_of);
+  return table[code_point];
+}
+
+std::span<const CodePointRange> space_ranges() { return kSpaces; }
 
 Utf8Part utf8_part_at(std::string_view bytes, std::size_t position) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[position + i]); };
@@ -113,6 +107,25 @@ std::size_t valid_utf8_prefix(std::string_view bytes) {
     position += part.num_bytes;
   }
   return position;
+}
+
+void append_utf8(char32_t code_point, std::string* text) {
+  const auto push = [&](char32_t byte) { text->push_back(static_cast<char>(byte)); };
+  if (code_point < 0x80) {
+    push(code_point);
+  } else if (code_point < 0x800) {
+    push(0xC0 | code_point >> 6);
+    push(0x80 | (code_point & 0x3F));
+  } else if (code_point < 0x10000) {
+    push(0xE0 | code_point >> 12);
+    push(0x80 | (code_point >> 6 & 0x3F));
+    push(0x80 | (code_point & 0x3F));
+  } else {
+    push(0xF0 | code_point >> 18);
+    push(0x80 | (code_point >> 12 & 0x3F));
+    push(0x80 | (code_point >> 6 & 0x3F));
+    push(0x80 | (code_point & 0x3F));
+  }
 }
 
 std::string replace_invalid_utf8(std::string_view bytes) {

@@ -4,15 +4,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "engine/unicode_tables.h"
 
 namespace batchmill {
 
 // What pre-tokenizer expressions tell apart: \p{L}, \p{N}, \s and everything else.
 enum class CharClass : std::uint8_t { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
 
+// What the finer ones tell apart; white space is no other category.
+enum class CharCategory : std::uint8_t {
+  kOther = 0,
+  kUpperLetter,  // \p{Lu}, \p{Lt}
+  kLowerLetter,  // \p{Ll}
+  kOtherLetter,  // \p{Lm}, \p{Lo}
+  kMark,  // \p{M}
+  kNumber,  // \p{N}
+  kPunctuation,  // \p{P}
+  kSymbol,  // \p{S}
+  kSpace,  // \s
+};
+
+CharCategory char_category(char32_t code_point);
 CharClass char_class(char32_t code_point);
+
+// The code points of \s, as the reference tokenizers know them: U+180E, which was once white space,
+// is not one.
+std::span<const CodePointRange> space_ranges();
 
 // One character of valid UTF-8 text.
 struct Utf8Char {
@@ -47,6 +68,9 @@ Utf8Part utf8_part_at(std::string_view bytes, std::size_t position);
 
 // Bytes at the start of `bytes` that are whole characters.
 std::size_t valid_utf8_prefix(std::string_view bytes);
+
+// Appends a code point that is no surrogate.
+void append_utf8(char32_t code_point, std::string* text);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 

@@ -12,8 +12,13 @@ struct CodePointRange {
   std::uint32_t last;  // inclusive
 };
 
-// Sorted, disjoint.
-std::span<const CodePointRange> letter_ranges();  // general category L
-std::span<const CodePointRange> number_ranges();  // general category N
+// Each sorted, disjoint.
+std::span<const CodePointRange> upper_letter_ranges();  // general categories Lu, Lt
+std::span<const CodePointRange> lower_letter_ranges();  // Ll
+std::span<const CodePointRange> other_letter_ranges();  // Lm, Lo
+std::span<const CodePointRange> mark_ranges();  // M
+std::span<const CodePointRange> number_ranges();  // N
+std::span<const CodePointRange> punctuation_ranges();  // P
+std::span<const CodePointRange> symbol_ranges();  // S
 
 }  // namespace batchmill
