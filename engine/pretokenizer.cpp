@@ -1,105 +1,17 @@
 #include "engine/pretokenizer.h"
 
-#include <array>
-
-#include "engine/unicode.h"
+#include "engine/char_scanner.h"
+#include "engine/deepseek_pieces.h"
 
 namespace batchmill {
 namespace {
-
-constexpr std::array<CharClass, 128> kAsciiClasses = [] {
-  std::array<CharClass, 128> classes{};
-  for (char c = 'a'; c <= 'z'; ++c) classes[c] = CharClass::kLetter;
-  for (char c = 'A'; c <= 'Z'; ++c) classes[c] = CharClass::kLetter;
-  for (char c = '0'; c <= '9'; ++c) classes[c] = CharClass::kNumber;
-  for (const char c : {'\t', '\n', '\v', '\f', '\r', ' '}) classes[c] = CharClass::kSpace;
-  return classes;
-}();
-
-// A character's class and length; the end of the text has num_bytes 0.
-struct ClassifiedChar {
-  CharClass char_class = CharClass::kOther;
-  std::size_t num_bytes = 0;
-
-  bool is(CharClass wanted) const { return num_bytes != 0 && char_class == wanted; }
-};
-
-// Reads characters of one text. All offsets are bytes.
-class Scanner {
- public:
-  explicit Scanner(std::string_view text) : text_(text) {}
-
-  ClassifiedChar at(std::size_t position) const {
-    if (position >= text_.size()) return {};
-    const auto byte = static_cast<unsigned char>(text_[position]);
-    if (byte < 0x80) return {kAsciiClasses[byte], 1};
-    const Utf8Char c = utf8_char_at(text_, position);
-    return {char_class(c.code_point), c.num_bytes};
-  }
-
-  char byte_at(std::size_t position) const {
-    return position < text_.size() ? text_[position] : '\0';
-  }
-
-  // The first position from `position` on whose character is not of this class.
-  std::size_t skip(CharClass wanted, std::size_t position) const {
-    ClassifiedChar c = at(position);
-    while (c.is(wanted)) {
-      position += c.num_bytes;
-      c = at(position);
-    }
-    return position;
-  }
-
-  std::size_t skip_newlines(std::size_t position) const {
-    while (byte_at(position) == '\r' || byte_at(position) == '\n') ++position;
-    return position;
-  }
-
-  // Where the white space that begins at `begin` ends, where its last character starts and where
-  // the last line break in it ends (`begin` if there is none).
-  struct SpaceRun {
-    std::size_t end;
-    std::size_t last_char;
-    std::size_t last_newline_end;
-  };
-  SpaceRun space_run(std::size_t begin) const {
-    SpaceRun run{begin, begin, begin};
-    for (ClassifiedChar c = at(begin); c.is(CharClass::kSpace); c = at(run.end)) {
-      run.last_char = run.end;
-      run.end += c.num_bytes;
-      const char byte = text_[run.last_char];
-      if (byte == '\r' || byte == '\n') run.last_newline_end = run.end;
-    }
-    return run;
-  }
-
-  // End of 's, 't, 're, 've, 'm, 'll or 'd at the apostrophe at `begin`; `begin` if it is none.
-  std::size_t contraction(std::size_t begin, bool ignore_case) const {
-    const auto letter = [&](std::size_t position) {
-      const char c = byte_at(position);
-      return ignore_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    };
-    const char first = letter(begin + 1);
-    if (first == 's' || first == 't' || first == 'm' || first == 'd') return begin + 2;
-    const char second = letter(begin + 2);
-    if ((first == 'r' || first == 'v') && second == 'e') return begin + 3;
-    if (first == 'l' && second == 'l') return begin + 3;
-    // U+017F, the long s, is a case variant of s.
-    if (ignore_case && text_.substr(begin + 1, 2) == "\u017F") return begin + 3;
-    return begin;
-  }
-
- private:
-  std::string_view text_;
-};
 
 // End of the piece at `begin` by
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // If `single_digits`, each \p{N} is a piece of its own before the rest is split by the expression,
 // so that it ends the text for what stands before it.
 template <bool single_digits>
-std::size_t gpt2_piece(const Scanner& scanner, std::size_t begin) {
+std::size_t gpt2_piece(const CharScanner& scanner, std::size_t begin) {
   if (scanner.byte_at(begin) == '\'') {
     const std::size_t end = scanner.contraction(begin, false);
     if (end != begin) return end;
@@ -115,16 +27,28 @@ std::size_t gpt2_piece(const Scanner& scanner, std::size_t begin) {
     }
   }
   if (!c.is(CharClass::kSpace)) return scanner.skip(c.char_class, word + c.num_bytes);
-  const Scanner::SpaceRun run = scanner.space_run(begin);
+  const CharScanner::SpaceRun run = scanner.space_run(begin);
   const ClassifiedChar after = scanner.at(run.end);
   const bool at_end = after.num_bytes == 0 || (single_digits && after.is(CharClass::kNumber));
   return at_end || run.last_char == begin ? run.end : run.last_char;
 }
 
+// End of the piece at `begin`, which is white space, by  \s*[\r\n]+|\s+(?!\S)|\s+  or, if
+// `whole_last`, by  \s+$|\s*[\r\n]+|\s+(?!\S)|\s+
+std::size_t space_piece(const CharScanner& scanner, std::size_t begin, bool whole_last = false) {
+  const CharScanner::SpaceRun run = scanner.space_run(begin);
+  const bool at_end = run.end == scanner.size();
+  if (at_end && whole_last) return run.end;
+  if (run.last_newline_end != begin) return run.last_newline_end;
+  return at_end || run.last_char == begin ? run.end : run.last_char;
+}
+
 // End of the piece at `begin` by
-//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
-//   |\s*[\r\n]+|\s+(?!\S)|\s+
-std::size_t llama3_piece(const Scanner& scanner, std::size_t begin) {
+//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits}
+//   | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+// If `whole_last_spaces`, \s+$ comes before \s*[\r\n]+ (cl100k).
+template <int max_digits, bool whole_last_spaces>
+std::size_t llama3_piece(const CharScanner& scanner, std::size_t begin) {
   if (scanner.byte_at(begin) == '\'') {
     const std::size_t end = scanner.contraction(begin, true);
     if (end != begin) return end;
@@ -132,15 +56,7 @@ std::size_t llama3_piece(const Scanner& scanner, std::size_t begin) {
   const ClassifiedChar c = scanner.at(begin);
   const std::size_t second = begin + c.num_bytes;
   if (c.is(CharClass::kLetter)) return scanner.skip(CharClass::kLetter, second);
-  if (c.is(CharClass::kNumber)) {
-    std::size_t end = second;
-    for (int digits = 1; digits < 3; ++digits) {
-      const ClassifiedChar next = scanner.at(end);
-      if (!next.is(CharClass::kNumber)) break;
-      end += next.num_bytes;
-    }
-    return end;
-  }
+  if (c.is(CharClass::kNumber)) return scanner.skip_numbers(begin, max_digits);
   const ClassifiedChar next = scanner.at(second);
   const char byte = scanner.byte_at(begin);
   if (byte != '\r' && byte != '\n' && next.is(CharClass::kLetter)) {
@@ -149,15 +65,70 @@ std::size_t llama3_piece(const Scanner& scanner, std::size_t begin) {
   if (c.is(CharClass::kOther) || (byte == ' ' && next.is(CharClass::kOther))) {
     return scanner.skip_newlines(scanner.skip(CharClass::kOther, second));
   }
-  const Scanner::SpaceRun run = scanner.space_run(begin);
-  if (run.last_newline_end != begin) return run.last_newline_end;
-  const bool at_end = scanner.at(run.end).num_bytes == 0;
-  return at_end || run.last_char == begin ? run.end : run.last_char;
+  return space_piece(scanner, begin, whole_last_spaces);
+}
+
+// End of the word at `begin` by the first two alternatives of o200k_piece; `begin` if there is
+// none. With "U" for the first class and "L" for the second, letters without case and marks are in
+// both.
+std::size_t o200k_word(const CharScanner& scanner, std::size_t begin) {
+  const auto in_both = [](CategorizedChar c) {
+    return c.is(CharCategory::kOtherLetter) || c.is(CharCategory::kMark);
+  };
+  const CategorizedChar first = scanner.category_at(begin);
+  const char byte = scanner.byte_at(begin);
+  const bool leads =
+      !first.is_letter() && !first.is(CharCategory::kNumber) && byte != '\r' && byte != '\n';
+  const std::size_t start = leads ? begin + first.num_bytes : begin;
+  std::size_t end = start;  // of the run of U
+  std::size_t both_end = start;  // of the last character in it that is in L too
+  CategorizedChar c = scanner.category_at(end);
+  while (c.is(CharCategory::kUpperLetter) || in_both(c)) {
+    end += c.num_bytes;
+    if (in_both(c)) both_end = end;
+    c = scanner.category_at(end);
+  }
+  if (c.is(CharCategory::kLowerLetter)) {  // U* L+
+    while (c.is(CharCategory::kLowerLetter) || in_both(c)) {
+      end += c.num_bytes;
+      c = scanner.category_at(end);
+    }
+    return end;
+  }
+  if (both_end != start) return both_end;  // U* gives back what follows it
+  if (leads && first.is(CharCategory::kMark)) return start;  // it does not lead but is L itself
+  return end != start ? end : begin;  // U+
+}
+
+// End of the piece at `begin` by
+//   [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|…|'d)?
+//   |[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|…|'d)?
+//   |\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
+std::size_t o200k_piece(const CharScanner& scanner, std::size_t begin) {
+  const std::size_t word_end = o200k_word(scanner, begin);
+  if (word_end != begin) {
+    const bool quote = scanner.byte_at(word_end) == '\'';
+    return quote ? scanner.contraction(word_end, true) : word_end;
+  }
+  const ClassifiedChar c = scanner.at(begin);
+  if (c.is(CharClass::kNumber)) return scanner.skip_numbers(begin, 3);
+  const std::size_t second = begin + c.num_bytes;
+  const bool after_space =
+      scanner.byte_at(begin) == ' ' && scanner.at(second).is(CharClass::kOther);
+  if (c.is(CharClass::kOther) || after_space) {
+    std::size_t end = scanner.skip(CharClass::kOther, second);
+    for (char byte = scanner.byte_at(end); byte == '\r' || byte == '\n' || byte == '/';
+         byte = scanner.byte_at(end)) {
+      ++end;
+    }
+    return end;
+  }
+  return space_piece(scanner, begin);
 }
 
 template <auto piece_end>
 void split(std::string_view text, std::vector<std::size_t>* piece_ends) {
-  const Scanner scanner(text);
+  const CharScanner scanner(text);
   std::size_t position = 0;
   while (position < text.size()) {
     position = piece_end(scanner, position);
@@ -165,10 +136,19 @@ void split(std::string_view text, std::vector<std::size_t>* piece_ends) {
   }
 }
 
+// Names that mean the same stand together; the first is the usual one.
 constexpr PreTokenizer kPreTokenizers[] = {
-    {"gpt-2", split<gpt2_piece<false>>, false}, {"smollm", split<gpt2_piece<true>>, false},
-    {"llama-bpe", split<llama3_piece>, true},   {"llama3", split<llama3_piece>, true},
-    {"llama-v3", split<llama3_piece>, true},
+    {"gpt-2", split<gpt2_piece<false>>},
+    {"smollm", split<gpt2_piece<true>>},
+    {"llama-bpe", split<llama3_piece<3, false>>, {.whole_pieces_first = true}},
+    {"llama3", split<llama3_piece<3, false>>, {.whole_pieces_first = true}},
+    {"llama-v3", split<llama3_piece<3, false>>, {.whole_pieces_first = true}},
+    {"dbrx", split<llama3_piece<3, false>>},
+    {"qwen2", split<llama3_piece<1, false>>, {.normalizes = true}},
+    {"deepseek-llm", split_deepseek_llm},
+    {"deepseek-v3", split_deepseek_v3},
+    {"gpt-4o", split<o200k_piece>, {.whole_pieces_first = true}},
+    {"cl100k", split<llama3_piece<3, true>>, {.whole_pieces_first = true}},
 };
 
 }  // namespace

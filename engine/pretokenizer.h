@@ -9,6 +9,12 @@
 
 namespace batchmill {
 
+// What a family's tokenizers do beyond splitting, where the file does not say.
+struct PreTokenizerHabits {
+  bool whole_pieces_first = false;  // a piece that is an entry is that token, whatever merging makes
+  bool normalizes = false;  // the text is brought to Unicode's form C first
+};
+
 struct PreTokenizer {
   std::string_view name;  // as in GGUF's tokenizer.ggml.pre
 
@@ -16,8 +22,7 @@ struct PreTokenizer {
   // `text` must be valid UTF-8.
   void (*split)(std::string_view text, std::vector<std::size_t>* piece_ends);
 
-  // A piece that is itself a vocabulary entry is that token, whatever merging would make of it.
-  bool whole_pieces_first;
+  PreTokenizerHabits habits = {};
 };
 
 // Null if the name is not known.
