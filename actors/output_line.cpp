@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/unicode.h"
 #include "queue/json_reader.h"
 
 namespace batchmill {
@@ -27,7 +28,8 @@ double finite_logprob(float logprob) {
 }
 
 std::string token_text(const Tokenizer* tokenizer, TokenId id) {
-  return tokenizer == nullptr ? std::string() : tokenizer->decode(std::span(&id, 1), true);
+  return tokenizer == nullptr ? std::string()
+                              : replace_invalid_utf8(tokenizer->token_bytes(id, true));
 }
 
 Json token_bytes(const Tokenizer* tokenizer, TokenId id) {

@@ -34,17 +34,25 @@ constexpr std::array<std::int16_t, kNumCodePoints> kByteOfCodePoint = [] {
 
 }  // namespace
 
-std::optional<std::string> bytes_of_spelling(std::string_view spelling) {
-  std::string bytes;
-  bytes.reserve(spelling.size());
+bool append_bytes_of_spelling(std::string_view spelling, std::string* bytes) {
+  const std::size_t size = bytes->size();
   for (std::size_t i = 0; i < spelling.size();) {
     const Utf8Part part = utf8_part_at(spelling, i);
-    if (part.state != Utf8Part::State::kCharacter) return std::nullopt;
-    const char32_t c = utf8_char_at(spelling, i).code_point;
-    if (c >= kNumCodePoints || kByteOfCodePoint[c] < 0) return std::nullopt;
-    bytes.push_back(static_cast<char>(kByteOfCodePoint[c]));
+    const bool is_char = part.state == Utf8Part::State::kCharacter;
+    const char32_t c = is_char ? utf8_char_at(spelling, i).code_point : kNumCodePoints;
+    if (c >= kNumCodePoints || kByteOfCodePoint[c] < 0) {
+      bytes->resize(size);
+      return false;
+    }
+    bytes->push_back(static_cast<char>(kByteOfCodePoint[c]));
     i += part.num_bytes;
   }
+  return true;
+}
+
+std::optional<std::string> bytes_of_spelling(std::string_view spelling) {
+  std::string bytes;
+  if (!append_bytes_of_spelling(spelling, &bytes)) return std::nullopt;
   return bytes;
 }
 

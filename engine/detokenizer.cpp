@@ -3,11 +3,11 @@
 
 namespace batchmill {
 
-Detokenizer::Detokenizer(const Tokenizer* tokenizer, bool with_special)
-    : tokenizer_(tokenizer), with_special_(with_special) {}
+Detokenizer::Detokenizer(const Tokenizer* tokenizer, bool with_special, bool continues_text)
+    : tokenizer_(tokenizer), with_special_(with_special), starts_text_(!continues_text) {}
 
 std::string Detokenizer::append(TokenId id) {
-  pending_ += tokenizer_->token_bytes(id, with_special_);
+  if (tokenizer_->append_bytes(id, with_special_, starts_text_, &pending_)) starts_text_ = false;
   std::size_t num_done = pending_.size();
   // At most three bytes can be the start of a character that is not whole.
   for (std::size_t tail = 1; tail <= 3 && tail <= pending_.size(); ++tail) {

@@ -8,7 +8,9 @@ namespace batchmill {
 StopChecker::StopChecker(const Tokenizer* tokenizer, const SamplingParams* params,
                          std::span<const TokenId> eos_token_ids)
     : params_(params), eos_token_ids_(eos_token_ids) {
-  if (tokenizer != nullptr) detokenizer_.emplace(tokenizer, /*with_special=*/false);
+  if (tokenizer != nullptr) {
+    detokenizer_.emplace(tokenizer, /*with_special=*/false, /*continues_text=*/true);
+  }
   for (const std::string& stop : params->stop) longest_stop_ = std::max(longest_stop_, stop.size());
 }
 

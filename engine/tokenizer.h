@@ -10,33 +10,9 @@
 #include <vector>
 
 #include "engine/types.h"
+#include "engine/vocabulary.h"
 
 namespace batchmill {
-
-// What a vocabulary entry is. Values are GGUF's tokenizer.ggml.token_type.
-enum class TokenKind : std::uint8_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6,
-};
-
-// The parts of a model file that define a tokenizer, as they are in the file.
-struct Vocabulary {
-  std::string model;  // "gpt2": byte-level BPE
-  std::string pre_tokenizer;  // "smollm", "gpt-2", "llama-bpe", …
-  std::vector<std::string> tokens;  // [vocab], in the model's own alphabet
-  std::vector<TokenKind> kinds;  // [vocab], or empty: all normal
-  std::vector<std::string> merges;  // "left right", best first
-  TokenId bos_token = kNoToken;
-  TokenId eos_token = kNoToken;
-  TokenId unknown_token = kNoToken;
-  TokenId padding_token = kNoToken;
-  bool add_bos = false;
-  bool add_eos = false;
-};
 
 // Half-open byte range of a text in which special tokens are never recognised.
 struct ByteSpan {
@@ -70,9 +46,14 @@ class Tokenizer {
   // As encode(text, true), but no special token is recognised where it would touch a marked byte.
   virtual std::vector<TokenId> encode(const MarkedText& text) const = 0;
 
-  // The bytes that one token stands for. `with_special`: control tokens give their text, else "".
-  // Unused entries and ids outside the vocabulary stand for nothing.
-  virtual std::string token_bytes(TokenId id, bool with_special) const = 0;
+  // Appends what `id` adds to a text. `starts_text`: no token that shows stands before it (some
+  // kinds leave out a space there). `with_special`: control tokens show their text. False if the
+  // token does not show: a control token else, an unused entry, an id outside the vocabulary.
+  virtual bool append_bytes(TokenId id, bool with_special, bool starts_text,
+                            std::string* bytes) const = 0;
+
+  // The bytes that one token adds inside a text, e.g. " the"; "" if it does not show.
+  std::string token_bytes(TokenId id, bool with_special) const;
 
   // Text of ids, valid UTF-8 (invalid parts become U+FFFD).
   std::string decode(std::span<const TokenId> ids, bool with_special) const;
@@ -87,7 +68,9 @@ class Tokenizer {
 // Decodes one sequence token by token and never splits a character.
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer* tokenizer, bool with_special);
+  // `continues_text`: the sequence follows another text, as an answer follows its prompt, so the
+  // first token's space counts. Else all chunks joined are decode() of the ids.
+  Detokenizer(const Tokenizer* tokenizer, bool with_special, bool continues_text = false);
 
   // The text that is complete once `id` follows what was appended before: the longest prefix of
   // complete characters; each maximal invalid part becomes one U+FFFD; a tail that may still become
@@ -100,6 +83,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool with_special_;
+  bool starts_text_;
   std::string pending_;
 };
 

@@ -1,5 +1,7 @@
 #include "engine/vocabulary_index.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,6 +13,23 @@ namespace {
 
 constexpr std::size_t kMaxQuotedBytes = 60;
 constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+// Tags that vocabularies hold as user-defined entries. Not <s>: some models end a text with it.
+constexpr std::string_view kHtmlTags[] = {
+    "a",     "b",  "blockquote", "body", "br",    "caption", "code", "div",    "em",  "footer",
+    "h1",    "h2", "h3",         "h4",   "h5",    "h6",      "head", "html",   "i",   "iframe",
+    "img",   "li", "ol",         "p",    "pre",   "span",    "sub",  "strong", "sup", "table",
+    "tbody", "td", "tfoot",      "th",   "thead", "tr",      "u",    "ul",
+};
+
+bool looks_like_markup(std::string_view spelling) {
+  if (spelling.size() < 2) return false;
+  if (spelling.front() == '[' && spelling.back() == ']') return true;
+  if (spelling.front() != '<' || spelling.back() != '>') return false;
+  std::string_view name = spelling.substr(1, spelling.size() - 2);
+  if (name.starts_with('/')) name.remove_prefix(1);
+  return std::ranges::find(kHtmlTags, name) == std::end(kHtmlTags);
+}
 
 }  // namespace
 
@@ -91,10 +110,23 @@ TokenId VocabularyIndex::find(std::string_view spelling) const {
 TokenKind VocabularyIndex::kind(TokenId id) const {
   if (vocabulary_->kinds.empty()) return TokenKind::kNormal;
   const TokenKind kind = vocabulary_->kinds[id];
-  if (kind == TokenKind::kUserDefined && spelling(id) == "[PAD" + std::to_string(id) + "]") {
+  if ((kind == TokenKind::kUserDefined || kind == TokenKind::kUnknown) &&
+      spelling(id) == "[PAD" + std::to_string(id) + "]") {
     return TokenKind::kUnused;
   }
   return kind;
+}
+
+bool VocabularyIndex::is_text(TokenId id) const {
+  switch (kind(id)) {
+    case TokenKind::kNormal:
+    case TokenKind::kByte:
+      return true;
+    case TokenKind::kUserDefined:
+      return !looks_like_markup(spelling(id));
+    default:
+      return false;
+  }
 }
 
 }  // namespace batchmill

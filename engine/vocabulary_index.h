@@ -28,9 +28,14 @@ class VocabularyIndex {
   bool contains(TokenId id) const { return id >= 0 && id < size(); }
   std::string_view spelling(TokenId id) const { return vocabulary_->tokens[id]; }
 
-  // kUnused for placeholders, which converters to GGUF write as user-defined in some files: the
-  // entries "[PAD123]" that only fill up the ids a model's matrices have and its tokenizer lacks.
+  // kUnused for placeholders, which converters to GGUF write as user-defined or unknown in some
+  // files: the entries "[PAD123]" that only fill up the ids a model's matrices have and its
+  // tokenizer lacks.
   TokenKind kind(TokenId id) const;
+
+  // Whether plain text may become this token. Not control, unknown and unused entries, nor
+  // user-defined ones that look like markup of prompts, e.g. "<tool_call>"; tags of HTML do not.
+  bool is_text(TokenId id) const;
 
  private:
   void check_kinds() const;

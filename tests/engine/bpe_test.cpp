@@ -34,7 +34,7 @@ std::vector<TokenId> encode(const Vocabulary& vocabulary, std::string_view piece
                             bool whole_pieces_first = false) {
   const VocabularyIndex index(&vocabulary);
   const Bpe bpe(vocabulary, index, whole_pieces_first);
-  Bpe::Scratch scratch;
+  MergeScratch scratch;
   std::vector<TokenId> ids;
   bpe.encode(piece, &scratch, &ids);
   return ids;

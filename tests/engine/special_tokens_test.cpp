@@ -77,7 +77,7 @@ TEST(SpecialTokensTest, AgreesWithTryingEveryTokenEverywhere) {
     for (std::size_t begin = 0; begin < text.size() && expected == "none"; ++begin) {
       for (std::size_t end = begin + 1; end <= text.size() && !is_marked[end - 1]; ++end) {
         const auto found = entries.find(text.substr(begin, end - begin));
-        if (found != entries.end()) expected = show(Match{begin, end, found->second});
+        if (found != entries.end()) expected = show(Match{begin, end, found->second, {}});
       }
     }
     ASSERT_EQ(show(tokens.find(text, 0, marked)), expected) << text;

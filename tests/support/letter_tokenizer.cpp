@@ -45,9 +45,11 @@ std::vector<TokenId> LetterTokenizer::encode(const MarkedText& text) const {
   return encode(text.text, false);
 }
 
-std::string LetterTokenizer::token_bytes(TokenId id, bool with_special) const {
-  if (id == kEndToken && !with_special) return {};
-  return vocabulary_.tokens[static_cast<std::size_t>(id)];
+bool LetterTokenizer::append_bytes(TokenId id, bool with_special, bool /*starts_text*/,
+                                   std::string* bytes) const {
+  if (id == kEndToken && !with_special) return false;
+  *bytes += vocabulary_.tokens[static_cast<std::size_t>(id)];
+  return true;
 }
 
 std::string_view LetterTokenizer::piece(TokenId id) const {

@@ -24,7 +24,8 @@ class LetterTokenizer : public Tokenizer {
   // One token per letter or space; everything else is dropped.
   std::vector<TokenId> encode(std::string_view text, bool parse_special) const override;
   std::vector<TokenId> encode(const MarkedText& text) const override;
-  std::string token_bytes(TokenId id, bool with_special) const override;
+  bool append_bytes(TokenId id, bool with_special, bool starts_text,
+                    std::string* bytes) const override;
   std::string_view piece(TokenId id) const override;
   TokenId find(std::string_view piece) const override;
 
