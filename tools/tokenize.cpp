@@ -6,9 +6,8 @@
 #include <optional>
 #include <system_error>
 
-#include "engine/gguf.h"
-#include "engine/gguf_vocabulary.h"
 #include "engine/tokenizer.h"
+#include "engine/tokenizer_file.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/json_lines.h"
@@ -26,7 +25,7 @@ struct TokenizeFlags {
 };
 
 // A file that holds only a vocabulary will do, so the weights are not looked at.
-std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
+std::unique_ptr<Tokenizer> open_model_tokenizer(const Settings& settings) {
   const DaemonConfig config = settings.load();
   if (config.models.empty()) {
     throw ToolError(kExitUsage,
@@ -34,9 +33,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
   }
   const std::string& path = config.models.front().path;
   try {
-    std::optional<Vocabulary> vocabulary = read_vocabulary(GgufFile(path));
-    if (!vocabulary) throw ToolError(kExitUsage, path + " holds no tokenizer");
-    return Tokenizer::create(std::move(*vocabulary));
+    return open_tokenizer(path);
   } catch (const std::system_error& error) {
     throw ToolError(
         error.code() == std::errc::no_such_file_or_directory ? kExitNotFound : kExitUsage,
@@ -118,7 +115,7 @@ int tokenize(const Settings& settings, TokenizeFlags flags) {
   if (flags.has_text && !flags.jsonl.empty()) {
     throw ToolError(kExitUsage, "give TEXT or --jsonl, not both");
   }
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(settings);
+  const std::unique_ptr<Tokenizer> tokenizer = open_model_tokenizer(settings);
   if (!flags.jsonl.empty()) {
     tokenize_lines(*tokenizer, flags);
   } else {
