@@ -29,11 +29,16 @@ inline std::filesystem::path model_file() {
   return std::filesystem::exists(path) ? path : std::filesystem::path();
 }
 
-// A vocabulary-only GGUF ($BATCHMILL_VOCABS is their folder).
+// Another maker's vocabulary or model, as tools/fetch_vocabularies names it ($BATCHMILL_VOCABS is
+// their folder).
 inline std::filesystem::path vocabulary_file(const std::string& name) {
   const char* folder = std::getenv("BATCHMILL_VOCABS");
-  if (folder == nullptr) return {};
-  const std::filesystem::path path = std::filesystem::path(folder) / name;
+  const char* home = std::getenv("HOME");
+  const bool is_given = folder != nullptr && *folder != '\0';
+  const std::filesystem::path root = is_given ? std::filesystem::path(folder)
+                                              : std::filesystem::path(home != nullptr ? home : "") /
+                                                    ".cache/batchmill/vocabularies";
+  const std::filesystem::path path = root / name;
   return std::filesystem::exists(path) ? path : std::filesystem::path();
 }
 
