@@ -1,5 +1,5 @@
-// Unicode normalization forms C and D, as the reference tokenizers compute them. Pure functions over
-// constant tables; any thread. Linear in the text, except that runs of marks are sorted.
+// Unicode normalization forms C and D, as the reference tokenizers compute them. Pure functions
+// over constant tables; any thread. Linear in the text, except that runs of marks are sorted.
 #pragma once
 
 #include <string>

@@ -11,7 +11,8 @@ namespace batchmill {
 
 // What a family's tokenizers do beyond splitting, where the file does not say.
 struct PreTokenizerHabits {
-  bool whole_pieces_first = false;  // a piece that is an entry is that token, whatever merging makes
+  bool whole_pieces_first =
+      false;  // a piece that is an entry is that token, whatever merging makes
   bool normalizes = false;  // the text is brought to Unicode's form C first
 };
 

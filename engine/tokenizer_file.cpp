@@ -15,12 +15,12 @@ namespace {
 
 std::optional<Vocabulary> read_any_vocabulary(const std::string& path) {
   if (std::filesystem::is_directory(path)) return read_hf_vocabulary(path);
-  if (path.ends_with(".json")) return read_tokenizer_json(path);
   if (path.ends_with(".txt")) return read_vocab_txt(path);
   constexpr std::size_t kMaxFirstLine = 1024;
   const MappedFile file(path);
   const std::string_view begin(reinterpret_cast<const char*>(file.bytes().data()),
                                std::min(file.bytes().size(), kMaxFirstLine));
+  if (path.ends_with(".json") || begin.starts_with('{')) return read_tokenizer_json(path);
   if (looks_like_rank_file(begin)) return read_rank_file(path);
   return read_vocabulary(GgufFile(path));
 }
