@@ -85,6 +85,29 @@ class Backend {
   virtual void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
                          const AttentionRule& rule, const Tensor& output) = 0;
 
+  // Latent attention. R: rank of the cached latent vector, C = R + rotated dimensions, parts of a
+  // row: one per head.
+  // Multiplies the first columns of each part of input [n, parts] act by a matrix of its own, into
+  // the first columns of each part of output [n, parts] act.
+  virtual void multiply_heads(const Tensor& input,
+                              const std::vector<std::unique_ptr<Matrix>>& weights,
+                              const Tensor& output) = 0;
+  // Copies the last columns of each part of input [n, parts] act, rotated, to the last ones of
+  // output [n, parts] act; as many as `rotations` has.
+  virtual void rotate_heads(const Tensor& input, const Tensor& rotations, const Tensor& output) = 0;
+  // Norms the first R columns of latent [N, C] f32 in place, rotates the others and stores the rows
+  // at batch.slot_mapping of one layer.
+  virtual void store_latent(const Tensor& latent, const Norm& norm, const Tensor& rotations,
+                            const KvCache& cache, std::int32_t layer) = 0;
+  // output [N, heads × R] act = softmax(queries [N, heads × C] act · row × scale) · first R columns
+  // of row, over the cached rows up to each query's position.
+  virtual void latent_attention(const Tensor& queries, const KvCache& cache, std::int32_t layer,
+                                float scale, const Tensor& output) = 0;
+
+  // sum [n, H] f32 += what the chosen experts make of input [n, H] act, by weight.
+  virtual void add_experts(const Tensor& input, const Experts& experts, Activation activation,
+                           const Tensor& sum) = 0;
+
   // output [n, I] act = act(gate) × up of input [n, gate I | up I] act, or act(input) if the input
   // is no wider than the output.
   virtual void activate(Activation activation, const Tensor& input, const Tensor& output) = 0;

@@ -74,6 +74,25 @@ class ForwardingBackend : public Backend {
                  const AttentionRule& rule, const Tensor& output) override {
     inner_->attention(qkv, cache, layer, rule, output);
   }
+  void multiply_heads(const Tensor& input, const std::vector<std::unique_ptr<Matrix>>& weights,
+                      const Tensor& output) override {
+    inner_->multiply_heads(input, weights, output);
+  }
+  void rotate_heads(const Tensor& input, const Tensor& rotations, const Tensor& output) override {
+    inner_->rotate_heads(input, rotations, output);
+  }
+  void store_latent(const Tensor& latent, const Norm& norm, const Tensor& rotations,
+                    const KvCache& cache, std::int32_t layer) override {
+    inner_->store_latent(latent, norm, rotations, cache, layer);
+  }
+  void latent_attention(const Tensor& queries, const KvCache& cache, std::int32_t layer,
+                        float scale, const Tensor& output) override {
+    inner_->latent_attention(queries, cache, layer, scale, output);
+  }
+  void add_experts(const Tensor& input, const Experts& experts, Activation activation,
+                   const Tensor& sum) override {
+    inner_->add_experts(input, experts, activation, sum);
+  }
   void activate(Activation activation, const Tensor& input, const Tensor& output) override {
     inner_->activate(activation, input, output);
   }

@@ -144,16 +144,107 @@ void read_gemma3(const GgufKeys& keys, ModelConfig* config) {
   }
 }
 
+// Keys and values from one cached vector per token.
+LatentAttention read_latent(const GgufKeys& keys, ModelConfig* config) {
+  LatentAttention latent;
+  // Files whose attention is already absorbed state the cached sizes as key and value lengths.
+  const bool absorbed = keys.has("attention.key_length_mla");
+  config->head_dim =
+      keys.required(absorbed ? "attention.key_length_mla" : "attention.key_length", kMaxHeadDim);
+  latent.value_dim = keys.required(
+      absorbed ? "attention.value_length_mla" : "attention.value_length", kMaxHeadDim);
+  latent.q_lora_rank =
+      keys.has("attention.q_lora_rank") ? keys.required("attention.q_lora_rank", kMaxWidth) : 0;
+  latent.kv_lora_rank = keys.required("attention.kv_lora_rank", kMaxWidth);
+  latent.rope_dim = keys.required("rope.dimension_count", kMaxHeadDim);
+  latent.nope_dim = config->head_dim - latent.rope_dim;
+  if (latent.nope_dim < 1 || latent.rope_dim % 2 != 0) {
+    keys.file().fail("rotating " + std::to_string(latent.rope_dim) + " of " +
+                     std::to_string(config->head_dim) + " head dimensions is not supported");
+  }
+  return latent;
+}
+
+ExpertConfig read_experts(const GgufKeys& keys) {
+  constexpr std::int64_t kSigmoid = 2;
+  const GgufFile& file = keys.file();
+  ExpertConfig experts;
+  experts.num_experts = keys.required("expert_count", kMaxExperts);
+  experts.num_experts_per_token = keys.required("expert_used_count", experts.num_experts);
+  experts.num_shared_experts =
+      keys.has("expert_shared_count") ? keys.required("expert_shared_count", kMaxExperts) : 0;
+  experts.intermediate_size = keys.required("expert_feed_forward_length", kMaxWidth);
+  // Files of DeepSeek V3 and R1 from before these keys were written have 256 experts.
+  const bool is_v3 = experts.num_experts == 256;
+  experts.num_groups = keys.integer("expert_group_count", is_v3 ? 8 : 1, experts.num_experts);
+  experts.num_groups_per_token =
+      keys.integer("expert_group_used_count", is_v3 ? 4 : 1, experts.num_groups);
+  experts.normalize_weights = keys.flag("expert_weights_norm", false);
+  experts.weights_scale = keys.positive("expert_weights_scale", 1.0);
+  if (keys.count("expert_gating_func") != kSigmoid) {
+    file.fail("experts chosen by softmax scores (DeepSeek V2) are not supported");
+  }
+  if (experts.num_experts % experts.num_groups != 0 ||
+      experts.num_experts_per_token >
+          experts.num_experts / experts.num_groups * experts.num_groups_per_token) {
+    file.fail(std::to_string(experts.num_experts) + " experts in " +
+              std::to_string(experts.num_groups) + " groups cannot be chosen from as stated");
+  }
+  return experts;
+}
+
+void read_deepseek2(const GgufKeys& keys, ModelConfig* config) {
+  config->norm_eps = keys.positive("attention.layer_norm_rms_epsilon", 1e-6);
+  config->interleaved_qk_rows = true;
+  config->latent = read_latent(keys, config);
+  config->experts = read_experts(keys);
+  const auto dense = static_cast<std::size_t>(keys.count("leading_dense_block_count"));
+  for (std::size_t i = dense; i < config->layers.size(); ++i) config->layers[i].experts = true;
+  RopeConfig rope = read_rope(keys);
+  config->attention_scale = inverse_root(config->head_dim);
+  if (rope.scaling == RopeScaling::kYarn) {
+    // The magnitude goes into the softmax scale instead, as the multiplier says.
+    const float multiplier = static_cast<float>(keys.number("rope.scaling.yarn_log_multiplier", 0));
+    const float magnitude = 1.0f + multiplier * std::log(rope.factor);
+    rope.attention_factor /= yarn_magnitude(rope.factor);
+    config->attention_scale *= magnitude * magnitude;
+  }
+  config->ropes = {rope};
+}
+
+void read_bert(const GgufKeys& keys, ModelConfig* config) {
+  constexpr std::int64_t kMean = 1;
+  const GgufFile& file = keys.file();
+  if (keys.flag("attention.causal", true)) {
+    file.fail("a causal model of architecture 'bert' is not supported");
+  }
+  if (keys.count("pooling_type") != kMean) {
+    file.fail("pooling type " + std::to_string(keys.count("pooling_type")) +
+              " is not supported, only 1, the mean");
+  }
+  read_heads(keys, config);
+  config->norm = NormKind::kLayer;
+  config->norm_placement = NormPlacement::kAfter;
+  config->norm_eps = keys.positive("attention.layer_norm_epsilon", 1e-12);
+  config->activation = Activation::kGeluErf;
+  config->gated_mlp = false;
+  config->qkv_bias = config->attention_output_bias = config->mlp_bias = true;
+  config->positions = PositionKind::kLearned;
+  config->encoder = true;
+  config->embedding_norm = true;
+  const GgufTensor* types = file.find_tensor("token_types.weight");
+  config->num_token_types = types == nullptr ? 0 : static_cast<std::int32_t>(types->num_rows());
+}
+
 struct Family {
   std::string_view architecture;
   GgufFamilyReader read;
 };
 
-constexpr Family kFamilies[] = {{"llama", read_llama},
-                                {"qwen2", read_qwen2},
-                                {"qwen3", read_qwen3},
-                                {"gpt2", read_gpt2},
-                                {"gemma3", read_gemma3}};
+constexpr Family kFamilies[] = {{"llama", read_llama},   {"qwen2", read_qwen2},
+                                {"qwen3", read_qwen3},   {"gpt2", read_gpt2},
+                                {"gemma3", read_gemma3}, {"deepseek2", read_deepseek2},
+                                {"bert", read_bert}};
 
 }  // namespace
 

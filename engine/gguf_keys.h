@@ -27,6 +27,10 @@ class GgufKeys {
   std::int32_t required(const std::string& key, std::int64_t most) const;
   std::int32_t integer(const std::string& key, std::int64_t otherwise, std::int64_t most) const;
 
+  double number(const std::string& key, double otherwise) const {
+    return file_.number(prefix_ + key).value_or(otherwise);
+  }
+
   // A finite number > 0.
   float positive(const std::string& key, double otherwise) const;
 

@@ -17,11 +17,16 @@ struct KvCacheShape {
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
   DType dtype = DType::kF32;
+  std::int32_t latent_dim = 0;  // > 0: one row of so many elements per token, no K and V
 
-  // K and V of one layer's block.
+  // Elements of a token in one layer.
+  std::size_t token_elements() const {
+    if (latent_dim > 0) return static_cast<std::size_t>(latent_dim);
+    return 2 * static_cast<std::size_t>(num_kv_heads) * static_cast<std::size_t>(head_dim);
+  }
   std::size_t layer_block_bytes() const {
-    return 2 * static_cast<std::size_t>(block_size_tokens) * num_kv_heads * head_dim *
-           dtype_bytes(dtype);
+    return static_cast<std::size_t>(block_size_tokens) * token_elements() *
+           static_cast<std::size_t>(dtype_bytes(dtype));
   }
   std::size_t layer_bytes() const { return layer_block_bytes() * num_blocks; }
   std::size_t bytes() const { return layer_bytes() * num_layers; }

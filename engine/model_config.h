@@ -120,6 +120,9 @@ struct ModelConfig {
   bool embedding_norm = false;  // the sum of the embeddings is normed
   std::int32_t num_token_types = 0;  // > 0: row 0 of a table of so many is added
 
+  // Width of the widest MLP that every token runs through: of a dense layer or the shared experts.
+  std::int32_t widest_mlp() const;
+
   // Dimensions of a head that positions rotate.
   std::int32_t rotated_dim() const { return latent ? latent->rope_dim : head_dim; }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "engine/model_config.h"
 #include "engine/tensor.h"
@@ -29,7 +31,8 @@ class Matrix {
 // Writes row `row` of a matrix as floats [in] to `output`. Called from several threads at once.
 using RowSource = std::function<void(std::int64_t row, float* output)>;
 
-// Heads of attention: qkv rows are [num_heads | num_kv_heads | num_kv_heads] × head_dim.
+// Heads of attention: qkv rows are [num_heads | num_kv_heads | num_kv_heads] × head_dim. No kv
+// heads: attention is latent.
 struct HeadShape {
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
@@ -63,6 +66,15 @@ struct AttentionRule {
   float scale = 1.0f;  // multiplies q · k
   std::int32_t window_tokens = 0;  // > 0: a row sees itself and window − 1 tokens before it
   bool causal = true;  // else a row sees its whole sequence
+};
+
+// A mixture of experts, down(act(gate) × up) each.
+struct Experts {
+  ExpertConfig config;
+  Tensor router;  // f32 [E, H]
+  Tensor choice_bias;  // f32 [1, E]
+  std::vector<std::unique_ptr<Matrix>> gate_up;  // [E] of [2 I, H]
+  std::vector<std::unique_ptr<Matrix>> down;  // [E] of [H, I]
 };
 
 }  // namespace batchmill

@@ -3,32 +3,14 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/layout.h"
+
 namespace batchmill {
-namespace {
-
-constexpr std::size_t kAlignment = 64;
-
-// Lays tensors one after the other into one buffer: first measures, then places.
-class Layout {
- public:
-  Tensor add(void* base, DType dtype, std::int32_t rows, std::int32_t cols) {
-    const Tensor tensor{base == nullptr ? nullptr : static_cast<std::byte*>(base) + size_bytes_,
-                        dtype, rows, cols};
-    size_bytes_ += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
-    return tensor;
-  }
-  std::size_t size_bytes() const { return size_bytes_; }
-
- private:
-  std::size_t size_bytes_ = 0;
-};
-
-}  // namespace
 
 Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Backend> backend,
                          Weights weights, std::unique_ptr<KvCache> cache)
     : config_(config),
-      heads_{config.num_heads, config.num_kv_heads, config.head_dim},
+      heads_{config.num_heads, config.latent ? 0 : config.num_kv_heads, config.head_dim},
       backend_(std::move(backend)),
       weights_(std::move(weights)),
       cache_(std::move(cache)) {}
@@ -45,6 +27,20 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   reserve_logits_rows(num_logits);
   run_layers(batch);
   if (num_logits > 0) compute_logits(num_logits, logits);
+}
+
+void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
+  const std::int32_t num_seqs = batch.num_seqs();
+  if (embeddings.size() < static_cast<std::size_t>(num_seqs) * config_.hidden_size) {
+    throw std::invalid_argument("the room for embeddings is too small");
+  }
+  reserve_rows(batch.num_tokens());
+  reserve_logits_rows(num_seqs);
+  run_layers(batch);
+  if (num_seqs == 0) return;
+  const Tensor pooled = act_.last.first_rows(num_seqs);
+  backend_->mean_rows(act_.hidden, pooled);
+  backend_->download(pooled, embeddings.first(static_cast<std::size_t>(num_seqs) * pooled.cols));
 }
 
 void Transformer::run_layers(const Batch& batch) {
@@ -64,11 +60,18 @@ void Transformer::run_layers(const Batch& batch) {
 
 void Transformer::run_layer(std::int32_t index, std::int32_t num_rows) {
   const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
-  attend(index, enter(layer.attention_norm, num_rows));
+  const Tensor input = enter(layer.attention_norm, num_rows);
+  layer.latent ? attend_latent(index, input) : attend(index, input);
 
   const Tensor normed = enter(layer.mlp_norm, num_rows);
-  const Tensor up = act_.up.first_rows(num_rows);
-  const Tensor mlp = act_.mlp.first_rows(num_rows);
+  if (layer.experts) {
+    backend_->add_experts(normed, *layer.experts, config_.activation,
+                          act_.hidden.first_rows(num_rows));
+    if (layer.up == nullptr) return;  // no shared expert
+  }
+  const std::int32_t inner = layer.down->in_features();
+  const Tensor up{act_.up.data, act_.up.dtype, num_rows, layer.up->out_features()};
+  const Tensor mlp{act_.mlp.data, act_.mlp.dtype, num_rows, inner};
   backend_->matmul(normed, *layer.up, up);
   backend_->activate(config_.activation, up, mlp);
   leave(mlp, *layer.down, layer.mlp_post_norm);
@@ -79,14 +82,51 @@ void Transformer::attend(std::int32_t index, const Tensor& input) {
   const LayerConfig& kind = config_.layers[static_cast<std::size_t>(index)];
   const Tensor qkv = act_.qkv.first_rows(input.rows);
   const Tensor attended = act_.attended.first_rows(input.rows);
-  const Tensor rotations =
-      act_.rotations.empty()
-          ? Tensor{}
-          : act_.rotations[static_cast<std::size_t>(kind.rope)].first_rows(input.rows);
+  // An encoder keeps no keys: each layer takes the place of the one before.
+  const std::int32_t cached = config_.encoder ? 0 : index;
   backend_->matmul(input, *layer.qkv, qkv);
-  backend_->rotate_and_store(qkv, layer.head_norms, rotations, *cache_, index);
-  backend_->attention(qkv, *cache_, index, {config_.attention_scale, kind.window_tokens}, attended);
+  backend_->rotate_and_store(qkv, layer.head_norms, rotations_of(index, input.rows), *cache_,
+                             cached);
+  backend_->attention(qkv, *cache_, cached,
+                      {config_.attention_scale, kind.window_tokens, !config_.encoder}, attended);
   leave(attended, *layer.attention_output, layer.attention_post_norm);
+}
+
+// In absorbed form: a head's query is taken to the latent space, where the cached row is its key
+// and value, and what it attends to back from there.
+void Transformer::attend_latent(std::int32_t index, const Tensor& input) {
+  const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+  const LatentWeights& latent = *layer.latent;
+  const std::int32_t rows = input.rows;
+  const Tensor rotations = rotations_of(index, rows);
+  const Tensor queries = act_.queries.first_rows(rows);
+  if (latent.query_down != nullptr) {
+    const Tensor low = act_.query_low.first_rows(rows);
+    const Tensor normed = act_.query_normed.first_rows(rows);
+    backend_->matmul(input, *latent.query_down, low);
+    backend_->norm(low, latent.query_norm, normed);
+    backend_->matmul(normed, *latent.query, queries);
+  } else {
+    backend_->matmul(input, *latent.query, queries);
+  }
+  const Tensor row = act_.latent.first_rows(rows);
+  backend_->matmul(input, *latent.key_value_down, row);
+  backend_->store_latent(row, latent.key_value_norm, rotations, *cache_, index);
+
+  const Tensor absorbed = act_.latent_queries.first_rows(rows);
+  const Tensor mixed = act_.latent_attended.first_rows(rows);
+  const Tensor attended = act_.attended.first_rows(rows);
+  backend_->multiply_heads(queries, latent.query_to_latent, absorbed);
+  backend_->rotate_heads(queries, rotations, absorbed);
+  backend_->latent_attention(absorbed, *cache_, index, config_.attention_scale, mixed);
+  backend_->multiply_heads(mixed, latent.latent_to_value, attended);
+  leave(attended, *layer.attention_output, layer.attention_post_norm);
+}
+
+Tensor Transformer::rotations_of(std::int32_t index, std::int32_t num_rows) const {
+  if (act_.rotations.empty()) return {};
+  const LayerConfig& layer = config_.layers[static_cast<std::size_t>(index)];
+  return act_.rotations[static_cast<std::size_t>(layer.rope)].first_rows(num_rows);
 }
 
 Tensor Transformer::enter(const Norm& norm, std::int32_t num_rows) {
@@ -127,21 +167,25 @@ void Transformer::reserve_rows(std::int32_t rows) {
   if (padded <= act_.max_rows) return;
   const DType dtype = backend_->activation_dtype();
   const bool around = config_.norm_placement == NormPlacement::kAround;
-  const std::int32_t inner = config_.intermediate_size;
+  const std::int32_t inner = config_.widest_mlp();
   void* base = nullptr;
   for (int pass = 0; pass < 2; ++pass) {
-    Layout layout;
-    act_.hidden = layout.add(base, DType::kF32, padded, config_.hidden_size);
-    act_.branch = layout.add(base, DType::kF32, padded, around ? config_.hidden_size : 0);
+    Layout layout(base);
+    act_.hidden = layout.add(DType::kF32, padded, config_.hidden_size);
+    act_.branch = layout.add(DType::kF32, padded, around ? config_.hidden_size : 0);
     act_.rotations.clear();
     for (std::size_t i = 0; i < config_.ropes.size(); ++i) {
-      act_.rotations.push_back(layout.add(base, DType::kF32, padded, config_.rotated_dim()));
+      act_.rotations.push_back(layout.add(DType::kF32, padded, config_.rotated_dim()));
     }
-    act_.normed = layout.add(base, dtype, padded, config_.hidden_size);
-    act_.qkv = layout.add(base, dtype, padded, heads_.qkv_cols());
-    act_.attended = layout.add(base, dtype, padded, heads_.num_heads * heads_.head_dim);
-    act_.up = layout.add(base, dtype, padded, config_.gated_mlp ? 2 * inner : inner);
-    act_.mlp = layout.add(base, dtype, padded, inner);
+    act_.normed = layout.add(dtype, padded, config_.hidden_size);
+    if (config_.latent) {
+      lay_out_latent(&layout, padded);
+    } else {
+      act_.qkv = layout.add(dtype, padded, heads_.qkv_cols());
+      act_.attended = layout.add(dtype, padded, heads_.num_heads * heads_.head_dim);
+    }
+    act_.up = layout.add(dtype, padded, config_.gated_mlp ? 2 * inner : inner);
+    act_.mlp = layout.add(dtype, padded, inner);
     if (pass == 0) {
       act_.row_memory.reset();
       act_.max_rows = 0;
@@ -152,14 +196,27 @@ void Transformer::reserve_rows(std::int32_t rows) {
   act_.max_rows = padded;
 }
 
+void Transformer::lay_out_latent(Layout* layout, std::int32_t rows) {
+  const LatentAttention& latent = *config_.latent;
+  const DType dtype = backend_->activation_dtype();
+  const std::int32_t heads = config_.num_heads;
+  act_.query_low = layout->add(DType::kF32, rows, latent.q_lora_rank);
+  act_.query_normed = layout->add(dtype, rows, latent.q_lora_rank);
+  act_.queries = layout->add(dtype, rows, heads * config_.head_dim);
+  act_.latent = layout->add(DType::kF32, rows, latent.cached_dim());
+  act_.latent_queries = layout->add(dtype, rows, heads * latent.cached_dim());
+  act_.latent_attended = layout->add(dtype, rows, heads * latent.kv_lora_rank);
+  act_.attended = layout->add(dtype, rows, heads * latent.value_dim);
+}
+
 void Transformer::reserve_logits_rows(std::int32_t rows) {
   const std::int32_t padded = backend_->padded_rows(rows);
   if (padded <= act_.max_logits_rows) return;
   void* base = nullptr;
   for (int pass = 0; pass < 2; ++pass) {
-    Layout layout;
-    act_.last = layout.add(base, DType::kF32, padded, config_.hidden_size);
-    act_.logits = layout.add(base, DType::kF32, padded, config_.vocab_size);
+    Layout layout(base);
+    act_.last = layout.add(DType::kF32, padded, config_.hidden_size);
+    act_.logits = layout.add(DType::kF32, padded, config_.encoder ? 0 : config_.vocab_size);
     if (pass == 0) {
       act_.logits_memory.reset();
       act_.max_logits_rows = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/backend.h"
@@ -14,6 +15,8 @@
 #include "engine/weights.h"
 
 namespace batchmill {
+
+class Layout;
 
 class Transformer : public ModelRunner {
  public:
@@ -25,6 +28,12 @@ class Transformer : public ModelRunner {
   std::int32_t block_size_tokens() const override { return cache_->shape().block_size_tokens; }
   std::int32_t num_blocks() const override { return cache_->shape().num_blocks; }
   void forward(const Batch& batch, std::span<float> logits) override;
+
+  // Embeddings of unit length [S, H] of the batch's sequences; encoders only.
+  void embed(const Batch& batch, std::span<float> embeddings);
+
+  // What the cache held is gone.
+  void replace_cache(std::unique_ptr<KvCache> cache) { cache_ = std::move(cache); }
 
   const Backend& backend() const { return *backend_; }
 
@@ -38,6 +47,12 @@ class Transformer : public ModelRunner {
     Tensor normed;  // act [N, H]
     Tensor qkv;  // act [N, (heads + 2 kv heads) × D]
     Tensor attended;  // act [N, heads × D]
+    Tensor query_low;  // f32 [N, q rank] latent attention from here
+    Tensor query_normed;  // act [N, q rank]
+    Tensor queries;  // act [N, heads × D]
+    Tensor latent;  // f32 [N, C]
+    Tensor latent_queries;  // act [N, heads × C]
+    Tensor latent_attended;  // act [N, heads × R]
     Tensor up;  // act [N, 2 I], or [N, I] of an MLP without a gate
     Tensor mlp;  // act [N, I]
     Tensor last;  // f32 [R, H]
@@ -53,11 +68,14 @@ class Transformer : public ModelRunner {
   void run_layers(const Batch& batch);
   void run_layer(std::int32_t index, std::int32_t num_rows);
   void attend(std::int32_t index, const Tensor& input);
+  void attend_latent(std::int32_t index, const Tensor& input);
+  void lay_out_latent(Layout* layout, std::int32_t rows);
 
   // A sublayer's input: the normed residual stream [N, H] act.
   Tensor enter(const Norm& norm, std::int32_t num_rows);
   // Adds input × weightᵀ to the residual stream, where the norms stand as the config says.
   void leave(const Tensor& input, const Matrix& weight, const Norm& post_norm);
+  Tensor rotations_of(std::int32_t index, std::int32_t num_rows) const;
   void compute_logits(std::int32_t num_rows, std::span<float> logits);
 
   ModelConfig config_;

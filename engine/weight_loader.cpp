@@ -87,7 +87,11 @@ class Loader {
     layer.attention_post_norm = load_layer_norm(index, norm_names_.attention_post);
     layer.mlp_norm = load_layer_norm(index, norm_names_.mlp);
     layer.mlp_post_norm = load_layer_norm(index, norm_names_.mlp_post);
-    layer.qkv = load_qkv(index);
+    if (config_.latent) {
+      layer.latent = load_latent(index);
+    } else {
+      layer.qkv = load_qkv(index);
+    }
     if (config_.qk_norm) {
       layer.head_norms = {load_vector(layer_tensor(index, "attn_q_norm")),
                           load_vector(layer_tensor(index, "attn_k_norm")), config_.norm_eps};
@@ -95,12 +99,116 @@ class Loader {
     layer.attention_output =
         load_matrix(layer_tensor(index, "attn_output"),
                     bias_name(index, "attn_output", config_.attention_output_bias),
-                    config_.hidden_size, config_.num_heads * config_.head_dim);
+                    config_.hidden_size, config_.num_heads * value_dim());
+    if (config_.layers[static_cast<std::size_t>(index)].experts) {
+      load_experts(index, &layer);
+      return layer;
+    }
     layer.up = load_up(index);
     layer.down =
         load_matrix(layer_tensor(index, "ffn_down"), bias_name(index, "ffn_down", config_.mlp_bias),
                     config_.hidden_size, config_.intermediate_size);
     return layer;
+  }
+
+  std::int32_t value_dim() const {
+    return config_.latent ? config_.latent->value_dim : config_.head_dim;
+  }
+
+  std::unique_ptr<LatentWeights> load_latent(std::int32_t index) {
+    constexpr float kLatentEpsilon = 1e-6f;  // whatever the other norms have
+    const LatentAttention& latent = *config_.latent;
+    auto weights = std::make_unique<LatentWeights>();
+    const bool low = latent.q_lora_rank > 0;
+    if (low) {
+      weights->query_down =
+          load_matrix(layer_tensor(index, "attn_q_a"), "", latent.q_lora_rank, config_.hidden_size);
+      weights->query_norm = {
+          NormKind::kRms, load_vector(layer_tensor(index, "attn_q_a_norm")), {}, kLatentEpsilon};
+    }
+    weights->query = load_rotated_ends(
+        layer_tensor(index, low ? "attn_q_b" : "attn_q"), config_.num_heads * config_.head_dim,
+        low ? latent.q_lora_rank : config_.hidden_size, config_.head_dim);
+    weights->key_value_down =
+        load_rotated_ends(layer_tensor(index, "attn_kv_a_mqa"), latent.cached_dim(),
+                          config_.hidden_size, latent.cached_dim());
+    weights->key_value_norm = {
+        NormKind::kRms, load_vector(layer_tensor(index, "attn_kv_a_norm")), {}, kLatentEpsilon};
+    for (std::int32_t head = 0; head < config_.num_heads; ++head) {
+      load_head_maps(index, head, weights.get());
+    }
+    return weights;
+  }
+
+  // A matrix of parts of `part_rows` whose last rows are rotated.
+  std::unique_ptr<Matrix> load_rotated_ends(const std::string& name, std::int32_t rows,
+                                            std::int32_t cols, std::int32_t part_rows) {
+    const TensorRows tensor(tensors_, name);
+    const std::int32_t rotated = config_.latent->rope_dim;
+    return backend_.make_matrix(rows, cols, [&](std::int64_t row, float* out) {
+      const std::int64_t in_end = row % part_rows - (part_rows - rotated);
+      const bool moved = config_.interleaved_qk_rows && in_end >= 0;
+      tensor.read(moved ? row - in_end + interleaved_row(in_end, rotated) : row, out);
+    });
+  }
+
+  // What takes one head's query to the latent space and what it attends to out of it.
+  void load_head_maps(std::int32_t index, std::int32_t head, LatentWeights* weights) {
+    const LatentAttention& latent = *config_.latent;
+    const std::int32_t rank = latent.kv_lora_rank;
+    if (division_.split_kv_b) {
+      const TensorRows keys(tensors_, layer_tensor(index, "attn_k_b"));
+      const TensorRows values(tensors_, layer_tensor(index, "attn_v_b"));
+      weights->query_to_latent.push_back(backend_.make_matrix(
+          rank, latent.nope_dim,
+          [&](std::int64_t row, float* out) { keys.read(std::int64_t{head} * rank + row, out); }));
+      weights->latent_to_value.push_back(
+          backend_.make_matrix(latent.value_dim, rank, [&](std::int64_t row, float* out) {
+            values.read(std::int64_t{head} * latent.value_dim + row, out);
+          }));
+      return;
+    }
+    const TensorRows both(tensors_, layer_tensor(index, "attn_kv_b"));
+    const std::int64_t first = std::int64_t{head} * (latent.nope_dim + latent.value_dim);
+    std::vector<std::vector<float>> keys;  // [nope][rank]: the file's rows are the map's columns
+    for (std::int32_t i = 0; i < latent.nope_dim; ++i) keys.push_back(both.row(first + i));
+    weights->query_to_latent.push_back(
+        backend_.make_matrix(rank, latent.nope_dim, [&](std::int64_t row, float* out) {
+          for (const std::vector<float>& key : keys) *out++ = key[static_cast<std::size_t>(row)];
+        }));
+    weights->latent_to_value.push_back(backend_.make_matrix(
+        latent.value_dim, rank,
+        [&](std::int64_t row, float* out) { both.read(first + latent.nope_dim + row, out); }));
+  }
+
+  // The router and the experts, and the shared ones as one MLP.
+  void load_experts(std::int32_t index, LayerWeights* layer) {
+    const ExpertConfig& config = *config_.experts;
+    const std::int32_t hidden = config_.hidden_size;
+    const std::int32_t inner = config.intermediate_size;
+    auto experts = std::make_unique<Experts>();
+    experts->config = config;
+    std::vector<float> router;
+    const TensorRows router_rows(tensors_, layer_tensor(index, "ffn_gate_inp"));
+    for (std::int32_t i = 0; i < config.num_experts; ++i) {
+      const std::vector<float> row = router_rows.row(i);
+      router.insert(router.end(), row.begin(), row.end());
+    }
+    experts->router = upload(router, config.num_experts);
+    experts->choice_bias = load_vector(layer_tensor(index, "exp_probs_b", ".bias"));
+    for (std::int32_t i = 0; i < config.num_experts; ++i) {
+      experts->gate_up.push_back(load_gate_up(layer_tensor(index, "ffn_gate_exps"),
+                                              layer_tensor(index, "ffn_up_exps"),
+                                              std::int64_t{i} * inner, inner, {}));
+      experts->down.push_back(load_matrix(layer_tensor(index, "ffn_down_exps"), "", hidden, inner,
+                                          std::int64_t{i} * hidden));
+    }
+    layer->experts = std::move(experts);
+    if (config.num_shared_experts == 0) return;
+    const std::int32_t shared = config.num_shared_experts * inner;
+    layer->up = load_gate_up(layer_tensor(index, "ffn_gate_shexp"),
+                             layer_tensor(index, "ffn_up_shexp"), 0, shared, {});
+    layer->down = load_matrix(layer_tensor(index, "ffn_down_shexp"), "", hidden, shared);
   }
 
   std::unique_ptr<Matrix> load_qkv(std::int32_t index) {
@@ -163,8 +271,8 @@ class Loader {
       const std::vector<float> values = load_bias(bias_name(index, part, config_.mlp_bias));
       bias.insert(bias.end(), values.begin(), values.end());
     }
-    return load_gate_up("blk." + std::to_string(index) + ".ffn_gate.weight",
-                        "blk." + std::to_string(index) + ".ffn_up.weight", 0, inner, bias);
+    return load_gate_up(layer_tensor(index, "ffn_gate"), layer_tensor(index, "ffn_up"), 0, inner,
+                        bias);
   }
 
   // Rows first to first + inner of both tensors.
@@ -181,11 +289,14 @@ class Loader {
         bias);
   }
 
+  // Rows first to first + rows of a tensor.
   std::unique_ptr<Matrix> load_matrix(const std::string& name, const std::string& bias,
-                                      std::int32_t rows, std::int32_t cols) {
+                                      std::int32_t rows, std::int32_t cols,
+                                      std::int64_t first = 0) {
     const TensorRows tensor(tensors_, name);
     return backend_.make_matrix(
-        rows, cols, [&](std::int64_t row, float* out) { tensor.read(row, out); }, load_bias(bias));
+        rows, cols, [&](std::int64_t row, float* out) { tensor.read(first + row, out); },
+        load_bias(bias));
   }
 
   static std::string bias_name(std::int32_t layer, const char* part, bool exists) {

@@ -10,6 +10,8 @@
 namespace batchmill {
 
 void CpuBackend::plan_attention() {
+  tiles_.clear();
+  if (heads_.num_kv_heads == 0) return;  // latent attention
   const std::int32_t group = heads_.num_heads / heads_.num_kv_heads;
   const std::int32_t tile_rows = attention_tile_queries(group);
   const std::size_t floats = attention_scratch_floats(group, heads_.head_dim);
@@ -17,7 +19,6 @@ void CpuBackend::plan_attention() {
     scratch_ = allocate(floats * static_cast<std::size_t>(num_threads_) * sizeof(float));
     scratch_floats_ = floats;
   }
-  tiles_.clear();
   for (std::int32_t s = 0; s < batch_->num_seqs(); ++s) {
     const std::int32_t begin = batch_->cu_seqlens[static_cast<std::size_t>(s)];
     const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];
@@ -46,6 +47,12 @@ void CpuBackend::copy_blocks(const KvCache& cache) {
         (copy.num_tokens + kKvGroupTokens - 1) / kKvGroupTokens * kKvGroupTokens;
     const std::size_t bytes = static_cast<std::size_t>(tokens) * shape.head_dim * element;
     for (std::int32_t l = 0; l < shape.num_layers; ++l) {
+      if (shape.latent_dim > 0) {
+        std::memcpy(cache.layer(l) + shape.layer_block_bytes() * copy.destination,
+                    cache.layer(l) + shape.layer_block_bytes() * copy.source,
+                    static_cast<std::size_t>(copy.num_tokens) * shape.latent_dim * element);
+        continue;
+      }
       for (std::int32_t which = 0; which < 2; ++which) {
         for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {
           std::memcpy(group_address(cache.layer(l), copy.destination, which, head),

@@ -63,9 +63,10 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvCacheShape& shape) {
                              std::to_string(kKvGroupTokens) + " tokens, not " +
                              std::to_string(shape.block_size_tokens));
   }
-  if (shape.head_dim % 16 != 0) {
+  const std::int32_t width = shape.latent_dim > 0 ? shape.latent_dim : shape.head_dim;
+  if (width % 16 != 0) {
     throw std::runtime_error("the head size must be a multiple of 16, not " +
-                             std::to_string(shape.head_dim));
+                             std::to_string(width));
   }
   return std::make_unique<KvCache>(shape, allocate(shape.bytes()));
 }
@@ -106,6 +107,14 @@ int CpuBackend::threads_for(std::int32_t rows, std::int32_t cols) const {
   return std::int64_t{rows} * cols < kMinParallelElements ? 1 : num_threads_;
 }
 
+std::byte* CpuBackend::reserve_work(std::size_t bytes) {
+  if (work_ == nullptr || work_->size_bytes() < bytes) {
+    work_.reset();
+    work_ = allocate(bytes);
+  }
+  return static_cast<std::byte*>(work_->data());
+}
+
 void CpuBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   omp_set_num_threads(num_threads_);  // a setting of the calling thread
   batch_ = &batch;
@@ -129,7 +138,7 @@ void CpuBackend::add_positions(const Tensor& table, const Tensor& sum) {
   for (std::int32_t i = 0; i < sum.rows; ++i) {
     const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
     assert(position < table.rows);
-    kernels_.add_row(table.row<float>(position), sum.cols, sum.row<float>(i));
+    kernels_.add_row(table.row<float>(position), sum.cols, 1.0f, sum.row<float>(i));
   }
 }
 
@@ -177,7 +186,7 @@ void CpuBackend::norm_add(const Tensor& input, const Norm& norm, const Tensor& s
   for (std::int32_t i = 0; i < input.rows; ++i) {
     float* row = input.row<float>(i);
     norm_row(row, norm, input.cols, DType::kF32, row);
-    kernels_.add_row(row, sum.cols, sum.row<float>(i));
+    kernels_.add_row(row, sum.cols, 1.0f, sum.row<float>(i));
   }
 }
 
@@ -237,7 +246,7 @@ void CpuBackend::mean_rows(const Tensor& input, const Tensor& output) {
     std::fill_n(mean, output.cols, 0.0f);
     const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];
     for (std::int32_t i = batch_->cu_seqlens[static_cast<std::size_t>(s)]; i < end; ++i) {
-      kernels_.add_row(input.row<float>(i), input.cols, mean);
+      kernels_.add_row(input.row<float>(i), input.cols, 1.0f, mean);
     }
     double squares = 0;  // the length takes the division by the number of rows out again
     for (std::int32_t j = 0; j < output.cols; ++j) squares += double{mean[j]} * mean[j];

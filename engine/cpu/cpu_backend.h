@@ -10,6 +10,7 @@
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/int8_gemm.h"
 #include "engine/cpu/kernels.h"
+#include "engine/expert_router.h"
 
 namespace batchmill {
 
@@ -49,6 +50,15 @@ class CpuBackend : public Backend {
                         const KvCache& cache, std::int32_t layer) override;
   void attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
                  const AttentionRule& rule, const Tensor& output) override;
+  void multiply_heads(const Tensor& input, const std::vector<std::unique_ptr<Matrix>>& weights,
+                      const Tensor& output) override;
+  void rotate_heads(const Tensor& input, const Tensor& rotations, const Tensor& output) override;
+  void store_latent(const Tensor& latent, const Norm& norm, const Tensor& rotations,
+                    const KvCache& cache, std::int32_t layer) override;
+  void latent_attention(const Tensor& queries, const KvCache& cache, std::int32_t layer,
+                        float scale, const Tensor& output) override;
+  void add_experts(const Tensor& input, const Experts& experts, Activation activation,
+                   const Tensor& sum) override;
   void activate(Activation activation, const Tensor& input, const Tensor& output) override;
   void gather_logits_rows(const Tensor& input, const Tensor& output) override;
   void mean_rows(const Tensor& input, const Tensor& output) override;
@@ -77,6 +87,9 @@ class CpuBackend : public Backend {
   void plan_attention();
   void norm_row(const float* input, const Norm& norm, std::int32_t cols, DType dtype,
                 void* output) const;
+  void route(const Tensor& input, const Experts& experts);
+  // Memory for one operation, aligned to a cache line.
+  std::byte* reserve_work(std::size_t bytes);
   // For loops over rows that are too small to be worth waking threads.
   int threads_for(std::int32_t rows, std::int32_t cols) const;
 
@@ -91,6 +104,9 @@ class CpuBackend : public Backend {
   std::vector<AttentionTile> tiles_;
   std::unique_ptr<DeviceBuffer> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_ = 0;
+  std::unique_ptr<DeviceBuffer> work_;  // of the operation that runs
+  std::vector<std::vector<ExpertChoice>> choices_;  // [rows] of a mixture of experts
+  std::vector<std::int32_t> slots_;  // [rows, choices] row of the experts' results
   std::vector<float> no_rotation_;  // [D]: cosines 1, sines 0
 };
 

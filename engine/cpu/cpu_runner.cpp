@@ -86,6 +86,7 @@ CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   // A fifth of what the weights leave stays free for everything else.
   plan.cache_room_bytes =
       std::max<std::int64_t>(plan.available_bytes - plan.weight_bytes, 0) / 5 * 4;
+  if (plan.kv_bytes_per_token == 0) return plan;  // an encoder
   const std::int64_t block_bytes = plan.kv_bytes_per_token * options.block_size_tokens;
   std::int64_t blocks = options.num_blocks;
   if (blocks <= 0 && options.kv_cache_bytes > 0) blocks = options.kv_cache_bytes / block_bytes;
@@ -103,11 +104,23 @@ CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   return plan;
 }
 
-std::unique_ptr<CpuRunner> make_cpu_runner(const TensorSource& tensors, const ModelConfig& config,
-                                           const CpuOptions& options) {
+void check_cpu_shapes(const ModelConfig& config) {
   check_width("a hidden size", config.hidden_size);
   check_width("an intermediate size", config.intermediate_size);
   check_width("a head size", config.head_dim);
+  if (config.latent) {
+    check_width("a latent rank", config.latent->kv_lora_rank);
+    check_width("a query rank", config.latent->q_lora_rank);
+    check_width("a rotated part", config.latent->rope_dim);
+    check_width("a value size", config.latent->value_dim);
+  }
+  if (config.experts) check_width("an expert's size", config.experts->intermediate_size);
+}
+
+std::unique_ptr<CpuRunner> make_cpu_runner(const TensorSource& tensors, const ModelConfig& config,
+                                           const CpuOptions& options) {
+  if (config.encoder) tensors.fail("a sentence encoder makes embeddings, no text");
+  check_cpu_shapes(config);
   if (options.block_size_tokens < 1 || options.block_size_tokens % kKvGroupTokens != 0) {
     throw std::runtime_error("the block size must be a multiple of " +
                              std::to_string(kKvGroupTokens) + " tokens, not " +
@@ -129,6 +142,7 @@ std::unique_ptr<CpuRunner> make_cpu_runner(const TensorSource& tensors, const Mo
   shape.num_kv_heads = config.num_kv_heads;
   shape.head_dim = config.head_dim;
   shape.dtype = plan.kv_dtype;
+  if (config.latent) shape.latent_dim = config.latent->cached_dim();
   auto cache = backend->make_kv_cache(shape);
   return std::make_unique<Runner>(config, std::move(backend), std::move(weights), std::move(cache));
 }

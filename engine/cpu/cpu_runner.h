@@ -50,6 +50,9 @@ struct CpuPlan {
 };
 CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options);
 
+// Throws std::runtime_error if a size is no multiple of what the vector kernels take at a time.
+void check_cpu_shapes(const ModelConfig& config);
+
 // A runner and what can be said about it.
 class CpuRunner : public ModelRunner {
  public:

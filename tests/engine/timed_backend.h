@@ -62,6 +62,26 @@ class TimedBackend : public ForwardingBackend {
                  const AttentionRule& rule, const Tensor& output) override {
     timed("attention", [&] { inner().attention(qkv, cache, layer, rule, output); });
   }
+  void multiply_heads(const Tensor& input, const std::vector<std::unique_ptr<Matrix>>& weights,
+                      const Tensor& output) override {
+    timed("multiply_heads", [&] { inner().multiply_heads(input, weights, output); });
+  }
+  void rotate_heads(const Tensor& input, const Tensor& rotations, const Tensor& output) override {
+    timed("rotate_heads", [&] { inner().rotate_heads(input, rotations, output); });
+  }
+  void store_latent(const Tensor& latent, const Norm& norm, const Tensor& rotations,
+                    const KvCache& cache, std::int32_t layer) override {
+    timed("store_latent", [&] { inner().store_latent(latent, norm, rotations, cache, layer); });
+  }
+  void latent_attention(const Tensor& queries, const KvCache& cache, std::int32_t layer,
+                        float scale, const Tensor& output) override {
+    timed("latent_attention",
+          [&] { inner().latent_attention(queries, cache, layer, scale, output); });
+  }
+  void add_experts(const Tensor& input, const Experts& experts, Activation activation,
+                   const Tensor& sum) override {
+    timed("add_experts", [&] { inner().add_experts(input, experts, activation, sum); });
+  }
   void activate(Activation activation, const Tensor& input, const Tensor& output) override {
     timed("activate", [&] { inner().activate(activation, input, output); });
   }
