@@ -69,7 +69,7 @@ class Scene {
   }
 
   // [rows, heads × D]
-  std::vector<float> run(float scale) {
+  std::vector<float> run(const AttentionRule& rule) {
     const std::int32_t rows = batch_.num_tokens();
     const DType act = backend_.activation_dtype();
     const std::int32_t width = shape_.num_heads * shape_.head_dim;
@@ -79,7 +79,7 @@ class Scene {
       write(input->data(), act, static_cast<std::int64_t>(i), qkv_[i]);
     }
     backend_.begin_step(batch_, heads());
-    backend_.attention({input->data(), act, rows, heads().qkv_cols()}, *cache_, 0, {scale},
+    backend_.attention({input->data(), act, rows, heads().qkv_cols()}, *cache_, 0, rule,
                        {output->data(), act, rows, width});
     std::vector<float> result(static_cast<std::size_t>(rows) * width);
     for (std::size_t i = 0; i < result.size(); ++i) {
@@ -88,29 +88,34 @@ class Scene {
     return result;
   }
 
-  std::vector<double> reference(double scale) const {
+  std::vector<double> reference(const AttentionRule& rule) const {
     std::vector<double> result;
     const std::int32_t group = shape_.num_heads / shape_.num_kv_heads;
     for (std::int32_t s = 0; s < batch_.num_seqs(); ++s) {
       const std::int32_t end = batch_.cu_seqlens[static_cast<std::size_t>(s) + 1];
       for (std::int32_t row = batch_.cu_seqlens[static_cast<std::size_t>(s)]; row < end; ++row) {
         const std::int32_t position = batch_.positions[static_cast<std::size_t>(row)];
+        const std::int32_t first =
+            rule.window_tokens > 0 ? std::max(0, position - rule.window_tokens + 1) : 0;
+        const std::int32_t last =
+            rule.causal ? position : batch_.context_lens[static_cast<std::size_t>(s)] - 1;
         for (std::int32_t head = 0; head < shape_.num_heads; ++head) {
           std::vector<double> weights;
-          for (std::int32_t p = 0; p <= position; ++p) {
+          for (std::int32_t p = first; p <= last; ++p) {
             double score = 0;
             for (std::int32_t d = 0; d < shape_.head_dim; ++d) {
               score += double{query(row, head, d)} * key_value(0, s, head / group, p, d);
             }
-            weights.push_back(score * scale);
+            weights.push_back(score * rule.scale);
           }
           const double largest = *std::max_element(weights.begin(), weights.end());
           double sum = 0;
           for (double& weight : weights) sum += weight = std::exp(weight - largest);
           for (std::int32_t d = 0; d < shape_.head_dim; ++d) {
             double value = 0;
-            for (std::int32_t p = 0; p <= position; ++p) {
-              value += weights[static_cast<std::size_t>(p)] * key_value(1, s, head / group, p, d);
+            for (std::int32_t p = first; p <= last; ++p) {
+              value += weights[static_cast<std::size_t>(p - first)] *
+                       key_value(1, s, head / group, p, d);
             }
             result.push_back(value / sum);
           }
@@ -192,30 +197,49 @@ class Scene {
 
 class AttentionTest : public ::testing::TestWithParam<InstructionSet> {};
 
-TEST_P(AttentionTest, EqualsAFloat64Reference) {
-  const Shape shapes[] = {{4, 1, 16, 16}, {9, 3, 64, 32}, {4, 4, 80, 16}, {8, 1, 128, 48}};
-  // Prefill from the start, a chunk in the middle, decodes at odd and even lengths.
-  const std::vector<Part> parts = {{37, 37}, {150, 50}, {1, 1},   {64, 1},
-                                   {65, 1},  {66, 1},   {129, 2}, {200, 1}};
+// Compares all types of activations and cache on one shape.
+void check(InstructionSet set, const Shape& shape, const std::vector<Part>& parts,
+           AttentionRule rule) {
+  rule.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   std::uint32_t seed = 1;
   for (const DType act : {DType::kF32, DType::kBF16}) {
-    CpuBackend backend(act, 2, GetParam());
+    CpuBackend backend(act, 2, set);
     for (const DType kv : {DType::kF32, DType::kBF16}) {
-      for (const Shape& shape : shapes) {
-        SCOPED_TRACE(std::string("act ") + dtype_name(act) + " kv " + dtype_name(kv) +
-                     " head size " + std::to_string(shape.head_dim));
-        Scene scene(&backend, shape, kv, parts, seed++);
-        const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
-        const auto actual = scene.run(scale);
-        const auto expected = scene.reference(scale);
-        ASSERT_EQ(actual.size(), expected.size());
-        const double tolerance = act == DType::kF32 && kv == DType::kF32 ? 1e-5 : 2e-2;
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          ASSERT_NEAR(actual[i], expected[i], tolerance) << "element " << i;
-        }
+      SCOPED_TRACE(std::string("act ") + dtype_name(act) + " kv " + dtype_name(kv) + " head size " +
+                   std::to_string(shape.head_dim) + " window " +
+                   std::to_string(rule.window_tokens));
+      Scene scene(&backend, shape, kv, parts, seed++);
+      const auto actual = scene.run(rule);
+      const auto expected = scene.reference(rule);
+      ASSERT_EQ(actual.size(), expected.size());
+      const double tolerance = act == DType::kF32 && kv == DType::kF32 ? 1e-5 : 2e-2;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(actual[i], expected[i], tolerance) << "element " << i;
       }
     }
   }
+}
+
+// Prefill from the start, a chunk in the middle, decodes at odd and even lengths.
+const std::vector<Part> kParts = {{37, 37}, {150, 50}, {1, 1},   {64, 1},
+                                  {65, 1},  {66, 1},   {129, 2}, {200, 1}};
+
+TEST_P(AttentionTest, EqualsAFloat64Reference) {
+  for (const Shape& shape :
+       {Shape{4, 1, 16, 16}, Shape{9, 3, 64, 32}, Shape{4, 4, 80, 16}, Shape{8, 1, 128, 48}}) {
+    check(GetParam(), shape, kParts, {});
+  }
+}
+
+TEST_P(AttentionTest, SeesNothingBeforeTheWindow) {
+  for (const std::int32_t window : {1, 5, 24, 63, 64, 65, 130, 1000}) {
+    check(GetParam(), {6, 2, 32, 16}, kParts, {.window_tokens = window});
+  }
+}
+
+TEST_P(AttentionTest, SeesTheWholeSequenceWhereItIsNotCausal) {
+  check(GetParam(), {4, 4, 32, 16}, {{1, 1}, {7, 7}, {64, 64}, {65, 65}, {150, 150}},
+        {.causal = false});
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, AttentionTest,

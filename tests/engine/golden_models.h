@@ -50,8 +50,8 @@ inline std::vector<GgufTwin> gguf_twins() {
 // The tiny models of tests/data/models as Hugging Face folders, one per family and kind of
 // rotation.
 inline std::vector<std::string> model_folders() {
-  return {"llama",      "llama3", "llama-linear", "mistral",    "qwen2",
-          "qwen2-yarn", "qwen3",  "gpt2",         "gemma3_text"};
+  return {"llama",      "llama3", "llama-linear", "mistral",     "qwen2",
+          "qwen2-yarn", "qwen3",  "gpt2",         "gemma3_text", "deepseek_v3"};
 }
 
 inline std::string environment(const char* name, const std::string& otherwise) {

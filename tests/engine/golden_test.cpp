@@ -72,6 +72,18 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelFolderTest,
                                             ::testing::Values(CpuDType::kF32, CpuDType::kBF16)),
                          folder_name);
 
+// Computed token by token, so that each is rotated by the base of its own position.
+TEST(DynamicScalingTest, GivesTheReferencesOutputs) {
+  const std::string data = BATCHMILL_TEST_DATA;
+  ModelFiles model = read_model_folder(data + "/models/llama-linear");
+  RopeConfig rope;
+  rope.scaling = RopeScaling::kDynamic;
+  rope.factor = 4.0f;
+  rope.original_context_tokens = 64;
+  model.config.ropes = {rope};
+  check_golden(model, data + "/positions/golden-dynamic.json", CpuDType::kF32, testing::kF32);
+}
+
 class PublishedModelTest : public ::testing::TestWithParam<std::tuple<PublishedModel, CpuDType>> {};
 
 TEST_P(PublishedModelTest, GivesTheReferencesOutputs) {

@@ -1,0 +1,137 @@
+// Sentence embeddings against those of Hugging Face transformers in float32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/cpu/cpu_encoder.h"
+#include "engine/model_files.h"
+
+namespace batchmill {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+const std::string kFolder = std::string(BATCHMILL_TEST_DATA) + "/models/bert";
+
+Batch batch_of(const std::vector<Ids>& sequences) {
+  Batch batch;
+  batch.cu_seqlens = {0};
+  for (const Ids& ids : sequences) {
+    batch.token_ids.insert(batch.token_ids.end(), ids.begin(), ids.end());
+    for (std::size_t p = 0; p < ids.size(); ++p) {
+      batch.positions.push_back(static_cast<std::int32_t>(p));
+    }
+    batch.cu_seqlens.push_back(batch.num_tokens());
+  }
+  return batch;
+}
+
+std::vector<std::vector<float>> embed(EncoderRunner* runner, const std::vector<Ids>& sequences) {
+  const auto width = static_cast<std::size_t>(runner->embedding_size());
+  std::vector<float> values(sequences.size() * width);
+  runner->embed(batch_of(sequences), values);
+  std::vector<std::vector<float>> rows;
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(s * width),
+                      values.begin() + static_cast<std::ptrdiff_t>((s + 1) * width));
+  }
+  return rows;
+}
+
+struct Case {
+  std::vector<Ids> inputs;  // without padding
+  std::vector<std::vector<double>> embeddings;
+};
+
+std::vector<Case> read_cases() {
+  std::ifstream stream(kFolder + "/golden.json");
+  std::vector<Case> cases;
+  for (const nlohmann::json& c : nlohmann::json::parse(stream)) {
+    Case one;
+    if (!c["input"][0].is_array()) {
+      one.inputs = {c["input"].get<Ids>()};
+      one.embeddings = {c["embedding"].get<std::vector<double>>()};
+    } else {
+      one.inputs = c["input"].get<std::vector<Ids>>();
+      one.embeddings = c["embedding"].get<std::vector<std::vector<double>>>();
+      for (std::size_t i = 0; i < one.inputs.size(); ++i) {
+        const auto mask = c["attention_mask"][i].get<std::vector<int>>();
+        one.inputs[i].resize(static_cast<std::size_t>(std::count(mask.begin(), mask.end(), 1)));
+      }
+    }
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+std::unique_ptr<EncoderRunner> make_encoder(CpuDType dtype, InstructionSet set) {
+  const ModelFiles model = read_model_folder(kFolder);
+  CpuOptions options;
+  options.dtype = dtype;
+  options.threads = 2;
+  options.instruction_set = set;
+  return make_cpu_encoder(*model.tensors, model.config, options);
+}
+
+class EncoderTest : public ::testing::TestWithParam<InstructionSet> {};
+
+TEST_P(EncoderTest, GivesTheReferencesEmbeddings) {
+  for (const CpuDType dtype : {CpuDType::kF32, CpuDType::kBF16}) {
+    const auto runner = make_encoder(dtype, GetParam());
+    const std::vector<Case> cases = read_cases();
+    ASSERT_EQ(cases.size(), 5u);
+    for (const Case& c : cases) {
+      const auto rows = embed(runner.get(), c.inputs);
+      ASSERT_EQ(rows.size(), c.embeddings.size());
+      for (std::size_t s = 0; s < rows.size(); ++s) {
+        double cosine = 0;
+        double squares = 0;
+        for (std::size_t i = 0; i < rows[s].size(); ++i) {
+          if (dtype == CpuDType::kF32) {
+            ASSERT_NEAR(rows[s][i], c.embeddings[s][i], 1e-5);
+          }
+          cosine += rows[s][i] * c.embeddings[s][i];
+          squares += double{rows[s][i]} * rows[s][i];
+        }
+        EXPECT_NEAR(squares, 1.0, 1e-5);
+        EXPECT_GE(cosine, 1.0 - 5e-4);
+      }
+    }
+  }
+}
+
+TEST_P(EncoderTest, SequencesDoNotDependOnTheirBatch) {
+  const auto runner = make_encoder(CpuDType::kF32, GetParam());
+  std::vector<Ids> all;
+  for (const Case& c : read_cases()) all.insert(all.end(), c.inputs.begin(), c.inputs.end());
+  const auto together = embed(runner.get(), all);
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    const auto alone = embed(runner.get(), {all[s]});
+    for (std::size_t i = 0; i < alone[0].size(); ++i) {
+      EXPECT_NEAR(alone[0][i], together[s][i], 1e-6) << s;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, EncoderTest,
+                         ::testing::ValuesIn(supported_instruction_sets()),
+                         [](const auto& set) { return instruction_set_name(set.param); });
+
+TEST(EncoderLimitsTest, RefusesWhatItCannotEncode) {
+  const auto runner = make_encoder(CpuDType::kF32, best_instruction_set());
+  std::vector<float> room(2 * 64);
+  EXPECT_THROW(runner->embed(batch_of({Ids(300, 5)}), room), std::invalid_argument);
+  EXPECT_THROW(runner->embed(batch_of({Ids{}}), room), std::invalid_argument);
+  EXPECT_THROW(runner->embed(batch_of({{5}, {6}, {7}}), room), std::invalid_argument);
+  const ModelFiles bert = read_model_folder(kFolder);
+  EXPECT_THROW((void)make_cpu_runner(*bert.tensors, bert.config, {}), std::runtime_error);
+  const ModelFiles llama = read_model_folder(std::string(BATCHMILL_TEST_DATA) + "/models/llama");
+  EXPECT_THROW((void)make_cpu_encoder(*llama.tensors, llama.config, {}), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace batchmill
