@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "engine/dequantize.h"
 #include "engine/folder_rope.h"
 
 namespace batchmill {
@@ -335,6 +336,12 @@ FolderConfig read_folder_config(const ConfigObject& config) {
   // A model that sees images too keeps its language model's config inside.
   const auto text_config = config.object("text_config");
   family.read(text_config ? *text_config : config, &folder.model);
+  // Software of the makers multiplies in the weights' type: √640 is then 25.25.
+  const std::string dtype = config.string("dtype", config.string("torch_dtype", "float32"));
+  if (dtype == "bfloat16") {
+    folder.model.embedding_scale =
+        float_from_bfloat16(bfloat16_from_float(folder.model.embedding_scale));
+  }
   if (folder.model.latent) {
     folder.num_extra_layers = config.integer("num_nextn_predict_layers", 0, kMaxLayers, 0);
   }

@@ -218,6 +218,19 @@ TEST(FolderConfigTest, ReadsGemma) {
       1.0f / std::sqrt(168.0f));
 }
 
+TEST(FolderConfigTest, RoundsTheEmbeddingScaleWhereTheMakerDoes) {
+  const auto wide = [](const char* dtype) {
+    return changed("gemma3_text",
+                   [&](ordered_json& json) {
+                     json["hidden_size"] = 640;
+                     json["dtype"] = dtype;
+                   })
+        .model.embedding_scale;
+  };
+  EXPECT_FLOAT_EQ(wide("float32"), std::sqrt(640.0f));
+  EXPECT_EQ(wide("bfloat16"), 25.25f);
+}
+
 TEST(FolderConfigTest, ReadsTheLanguageModelOfAModelThatSeesImages) {
   const ModelConfig plain = model_of("gemma3_text");
   const FolderConfig outer = changed("gemma3_text", [](ordered_json& json) {

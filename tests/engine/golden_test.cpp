@@ -47,16 +47,21 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufTwinTest,
                                             ::testing::Values(CpuDType::kF32, CpuDType::kBF16)),
                          twin_name);
 
+testing::Tolerance tolerance_of_tiny(const ModelConfig& config, CpuDType dtype) {
+  if (!config.experts || dtype == CpuDType::kF32) return testing::tolerance_of(dtype, false);
+  return dtype == CpuDType::kInt8 ? testing::kTinyExpertsInt8 : testing::kTinyExpertsBf16;
+}
+
 class ModelFolderTest : public ::testing::TestWithParam<std::tuple<std::string, CpuDType>> {};
 
 TEST_P(ModelFolderTest, GivesTheReferencesOutputs) {
   const auto& [name, dtype] = GetParam();
   const std::string folder = std::string(BATCHMILL_TEST_DATA) + "/models/" + name;
   const ModelFiles model = read_model_folder(folder);
-  const testing::Tolerance tolerance = model.config.experts && dtype == CpuDType::kBF16
-                                           ? testing::kTinyExpertsBf16
-                                           : testing::tolerance_of(dtype, false);
+  const testing::Tolerance tolerance = tolerance_of_tiny(model.config, dtype);
   for (const InstructionSet set : supported_instruction_sets()) {
+    // Its kernels have tests of their own on every set.
+    if (dtype == CpuDType::kInt8 && set != best_instruction_set()) continue;
     SCOPED_TRACE(instruction_set_name(set));
     check_golden(model, folder + "/golden.json", dtype, tolerance, set);
   }
@@ -69,7 +74,8 @@ std::string folder_name(const ::testing::TestParamInfo<ModelFolderTest::ParamTyp
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelFolderTest,
                          ::testing::Combine(::testing::ValuesIn(testing::model_folders()),
-                                            ::testing::Values(CpuDType::kF32, CpuDType::kBF16)),
+                                            ::testing::Values(CpuDType::kF32, CpuDType::kBF16,
+                                                              CpuDType::kInt8)),
                          folder_name);
 
 // Computed token by token, so that each is rotated by the base of its own position.
