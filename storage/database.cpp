@@ -87,8 +87,8 @@ class NoRecoveryOfItsOwn : public rocksdb::EventListener {
   }
 };
 
-rocksdb::DBOptions database_options(const std::string& directory, const StorageOptions& options,
-                                    bool read_only, rocksdb::Env* env) {
+rocksdb::DBOptions database_options(const StorageOptions& options, bool read_only,
+                                    rocksdb::Env* env, Database::DamagedLog damaged_log) {
   rocksdb::DBOptions out;
   if (env != nullptr) out.env = env;
   out.create_if_missing = !read_only;
@@ -96,14 +96,15 @@ rocksdb::DBOptions database_options(const std::string& directory, const StorageO
   out.paranoid_checks = true;
   // A log may end in the middle of a write that nobody was told of; damage before that is an error,
   // never a silent loss of what was acknowledged.
-  out.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  out.wal_recovery_mode = damaged_log == Database::DamagedLog::kReadUpToDamage
+                              ? rocksdb::WALRecoveryMode::kPointInTimeRecovery
+                              : rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   out.max_total_wal_size = options.max_total_wal_bytes;
   out.write_buffer_manager =
       std::make_shared<rocksdb::WriteBufferManager>(options.write_buffer_bytes);
   out.max_open_files = options.max_open_files;
   out.max_background_jobs = 2;
   out.bytes_per_sync = 1 << 20;
-  out.info_log = std::make_shared<InfoLog>(read_only ? "" : directory);
   out.listeners.push_back(std::make_shared<NoRecoveryOfItsOwn>());
   out.max_bgerror_resume_count = 0;
   out.stats_dump_period_sec = 0;
@@ -135,21 +136,26 @@ bool contains(const std::string& text, std::string_view part) {
 std::string_view family_name(Family family) { return kNames[static_cast<std::size_t>(family)]; }
 
 Database::Database(const std::string& directory, const StorageOptions& options, bool read_only,
-                   rocksdb::Env* env)
-    : directory_(directory), read_only_(read_only), sync_(options.sync) {
+                   rocksdb::Env* env, DamagedLog damaged_log)
+    : directory_(directory),
+      options_(options),
+      cache_(rocksdb::NewLRUCache(options.block_cache_bytes)),
+      info_log_(std::make_shared<InfoLog>(read_only ? "" : directory)),
+      read_only_(read_only),
+      sync_(options.sync) {
   refuse_headless(directory);
   std::error_code error;
   if (read_only && !std::filesystem::exists(directory + "/CURRENT", error)) {
     throw StorageError(StorageError::Kind::kMissing, "there is no store in " + directory);
   }
-  const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(options.block_cache_bytes);
   std::vector<rocksdb::ColumnFamilyDescriptor> families;
   for (std::size_t i = 0; i < kNumFamilies; ++i) {
     families.emplace_back(std::string(kNames[i]),
-                          family_options(static_cast<Family>(i), options, cache));
+                          family_options(static_cast<Family>(i), options, cache_));
   }
   families.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
-  const rocksdb::DBOptions db_options = database_options(directory, options, read_only, env);
+  rocksdb::DBOptions db_options = database_options(options, read_only, env, damaged_log);
+  db_options.info_log = info_log_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
@@ -174,6 +180,7 @@ void Database::fail(const rocksdb::Status& status, bool opening) const {
   // A table that is missing under its name is looked for under LevelDB's, which is then reported.
   const std::size_t level_db_name = text.find(".ldb");
   if (level_db_name != std::string::npos) text.replace(level_db_name, 4, ".sst");
+  if (opening && !info_log_->damaged_log().empty()) text += "; " + info_log_->damaged_log();
   const auto fail_as = [&](Kind kind, const std::string& what) {
     throw StorageError(kind, what + " (" + text + ")");
   };
@@ -212,24 +219,6 @@ std::optional<std::string> Database::get(Family family, std::string_view key,
   return value;
 }
 
-void Database::write(rocksdb::WriteBatch& batch, bool durable) {
-  if (read_only_) {
-    throw StorageError(StorageError::Kind::kIo, "the store is open for reading only");
-  }
-  rocksdb::WriteOptions options;
-  options.sync = durable && sync_;
-  rocksdb::Status status = db_->Write(options, &batch);
-  if (!status.ok()) {
-    // After a failure RocksDB refuses writes until it is told to resume, which it does by writing
-    // its memory to files and starting a new log: what failed is in neither, so trying once more
-    // cannot apply it twice.
-    const std::lock_guard lock(resume_mutex_);
-    check(db_->Resume());
-    status = db_->Write(options, &batch);
-  }
-  check(status);
-}
-
 Database::Cursor::Cursor(const Database& database, Family family, std::string_view begin,
                          std::string_view end, const rocksdb::Snapshot* snapshot, bool reverse)
     : database_(database),
@@ -266,6 +255,15 @@ std::uint64_t Database::approximate_bytes(Family family, std::string_view begin,
   std::uint64_t bytes = 0;
   check(db_->GetApproximateSizes(options, handle(family), &range, 1, &bytes));
   return bytes;
+}
+
+void Database::clear(Family family) {
+  rocksdb::ColumnFamilyHandle*& handle = handles_[static_cast<std::size_t>(family)];
+  check(db_->DropColumnFamily(handle));
+  check(db_->DestroyColumnFamilyHandle(handle));
+  handle = nullptr;
+  check(db_->CreateColumnFamily(family_options(family, options_, cache_),
+                                std::string(family_name(family)), &handle));
 }
 
 void Database::flush(Family family, bool wait) {

@@ -2,6 +2,7 @@
 // turned into StorageError. Owned by the store; any thread may call it.
 #pragma once
 
+#include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
 
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "storage/error.h"
+#include "storage/info_log.h"
 #include "storage/options.h"
 
 namespace batchmill {
@@ -34,10 +36,12 @@ std::string_view family_name(Family family);
 
 class Database {
  public:
+  // How damage inside a log is met: it is an error, or the store opens as it was before it.
+  enum class DamagedLog { kRefuse, kReadUpToDamage };
   // Opens or, when writing, creates. `env` may replace the file system in tests; null: the real
   // one.
   Database(const std::string& directory, const StorageOptions& options, bool read_only,
-           rocksdb::Env* env);
+           rocksdb::Env* env, DamagedLog damaged_log = DamagedLog::kRefuse);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -51,8 +55,8 @@ class Database {
                                  const rocksdb::Snapshot* snapshot = nullptr) const;
   // All or nothing. With `durable` (and the option sync) it returns after the log is on the disk;
   // callers on several threads share one sync. A failed write lets RocksDB resume and tries once
-  // more, so writing goes on as soon as there is space.
-  void write(rocksdb::WriteBatch& batch, bool durable);
+  // more, so writing goes on as soon as there is space. `what` names the write for fail points.
+  void write(rocksdb::WriteBatch& batch, bool durable, std::string_view what = {});
 
   // Entries of begin ≤ key < end (empty: no end).
   class Cursor {
@@ -83,6 +87,9 @@ class Database {
   std::uint64_t approximate_bytes(Family family, std::string_view begin,
                                   std::string_view end) const;
   // Writes the family's memory to files, so that its deletions can be compacted away.
+  // Drops all that the family holds without reading it, whole or not. Nothing else may use the
+  // database meanwhile. After a crash in it the family is what it was, or empty.
+  void clear(Family family);
   void flush(Family family, bool wait);
   void flush_all();
   // Throws unless the status is good.
@@ -94,6 +101,9 @@ class Database {
   [[noreturn]] void fail(const rocksdb::Status& status, bool opening) const;
 
   std::string directory_;
+  StorageOptions options_;
+  std::shared_ptr<rocksdb::Cache> cache_;
+  std::shared_ptr<InfoLog> info_log_;
   bool read_only_;
   bool sync_;
   std::unique_ptr<rocksdb::DB> db_;

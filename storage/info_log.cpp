@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 namespace batchmill {
@@ -29,12 +30,24 @@ void InfoLog::Logv(const char* format, std::va_list arguments) {
   std::array<char, kMaxRemarkBytes> remark{};
   const int wanted = std::vsnprintf(remark.data(), remark.size(), format, arguments);
   if (wanted < 0) return;
+  const std::string_view text(remark.data());
+  const std::size_t at = text.find(".log: dropping");
+  if (at != std::string_view::npos) {
+    const std::size_t slash = text.rfind('/', at);
+    const std::lock_guard lock(mutex_);
+    damaged_log_ = text.substr(slash == std::string_view::npos ? 0 : slash + 1);
+  }
   std::size_t size = std::min(static_cast<std::size_t>(wanted), remark.size() - 1);
   remark[size++] = '\n';
   const std::lock_guard lock(mutex_);
   if (!open()) return;
   const ssize_t written = ::write(fd_, remark.data(), size);
   if (written > 0) size_bytes_ += static_cast<std::size_t>(written);
+}
+
+std::string InfoLog::damaged_log() const {
+  const std::lock_guard lock(mutex_);
+  return damaged_log_;
 }
 
 bool InfoLog::open() {

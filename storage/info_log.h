@@ -21,11 +21,16 @@ class InfoLog : public rocksdb::Logger {
   using rocksdb::Logger::Logv;
   void Logv(const char* format, std::va_list arguments) override;
 
+  // The last remark about a log that is damaged, which names it; empty: there was none. RocksDB's
+  // error does not.
+  std::string damaged_log() const;
+
  private:
   bool open();
 
   std::string directory_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::string damaged_log_;
   int fd_ = -1;
   std::size_t size_bytes_ = 0;
 };

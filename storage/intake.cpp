@@ -39,7 +39,7 @@ void Store::append_lines(const JobId& id, std::span<const StoredLine> lines,
   }
   state.upload_offset_bytes = std::max(state.upload_offset_bytes, upload_offset_bytes);
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
-  database_.write(batch, true);
+  database_.write(batch, true, "append_lines");
   const std::lock_guard lock(state_mutex_);
   live->job.state.total_lines = state.total_lines;
   live->job.state.request_lines = state.request_lines;
@@ -61,7 +61,7 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
     if (!live->job.request.idempotency_key.empty()) {
       erase(batch, Family::kMeta, "key/" + live->job.request.idempotency_key);
     }
-    database_.write(batch, true);
+    database_.write(batch, true, "seal_empty");
     // Who found the job before it went must not write a part of it again.
     live->job.state.failed_at_s = std::max<std::int64_t>(now_s, 1);
     const std::unique_lock jobs_lock(jobs_mutex_);
@@ -72,7 +72,7 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
   state.upload = UploadState::kSealed;
   state.content_hash = content_hash;
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
-  database_.write(batch, true);
+  database_.write(batch, true, "seal");
   live->job.state = std::move(state);
   return true;
 }
@@ -93,7 +93,7 @@ void Store::truncate(const JobId& id, const std::string& code, const std::string
   state.errors.push_back({code, message, 0});
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
   put_progress(batch, id, state);
-  database_.write(batch, true);
+  database_.write(batch, true, "truncate");
   live->job.state = std::move(state);
 }
 

@@ -6,6 +6,7 @@
 
 #include "storage/keys.h"
 #include "storage/record_codec.h"
+#include "storage/repair.h"
 #include "storage/store.h"
 
 namespace batchmill {
@@ -47,9 +48,15 @@ std::unique_ptr<JobStore> open_store(const std::string& directory, const Storage
   return std::make_unique<Store>(directory, options, mode, env);
 }
 
+std::unique_ptr<JobStore> open_up_to_damage(const std::string& directory,
+                                            const StorageOptions& options) {
+  return std::make_unique<Store>(directory, options, JobStore::Mode::kReadWrite, nullptr,
+                                 Database::DamagedLog::kReadUpToDamage);
+}
+
 Store::Store(const std::string& directory, const StorageOptions& options, Mode mode,
-             rocksdb::Env* env)
-    : database_(directory, options, mode == Mode::kReadOnly, env) {
+             rocksdb::Env* env, Database::DamagedLog damaged_log)
+    : database_(directory, options, mode == Mode::kReadOnly, env, damaged_log) {
   check_schema();
   const auto number = [&](std::string_view key) -> std::uint64_t {
     const auto value = database_.get(Family::kMeta, key);
@@ -85,7 +92,7 @@ void Store::check_schema() {
   }
   rocksdb::WriteBatch batch;
   put(batch, Family::kMeta, kSchemaKey, codec::encode_number(kSchemaVersion));
-  database_.write(batch, true);
+  database_.write(batch, true, "set_schema");
 }
 
 void Store::load_jobs() {
@@ -228,7 +235,7 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
   if (!request.idempotency_key.empty()) {
     put(batch, Family::kMeta, index_key(request.idempotency_key), keys::job_prefix(job.id));
   }
-  database_.write(batch, true);
+  database_.write(batch, true, "open_job");
   Opened opened{job, false, false};
   const std::unique_lock jobs_lock(jobs_mutex_);
   live_jobs_.emplace(job.id, std::move(live));

@@ -15,12 +15,13 @@
 #include "storage/options.h"
 #include "storage/plan.h"
 #include "storage/records.h"
+#include "storage/store_care.h"
 
 namespace batchmill {
 
 enum class ResultOrder : std::uint8_t { kInput, kCompleted };
 
-class JobStore {
+class JobStore : public StoreCare {
  public:
   enum class Mode { kReadWrite, kReadOnly };
 
@@ -28,7 +29,6 @@ class JobStore {
   // lock. Recovers: lines stored after the watermark are simply prepared again.
   static std::unique_ptr<JobStore> open(const std::string& directory, const StorageOptions& options,
                                         Mode mode);
-  virtual ~JobStore() = default;
 
   // --- Jobs. `now_s`: unix seconds; stored times never go back.
   struct Opened {
@@ -134,17 +134,6 @@ class JobStore {
   // By line, from this line of the job on.
   virtual void read_line_ledger(const JobId& id, std::uint64_t first_line,
                                 const LedgerSink& sink) const = 0;
-
-  // --- Care.
-  virtual void flush() = 0;
-  // Recomputes everything from lines and results and empties the plan: lines without a result are
-  // then prepared again. Nothing else may use the store meanwhile.
-  virtual void rebuild() = 0;
-  struct CheckReport {
-    std::vector<std::string> problems;
-    std::uint64_t jobs = 0, lines = 0, results = 0, plan_entries = 0;
-  };
-  virtual CheckReport check() const = 0;
 };
 
 }  // namespace batchmill

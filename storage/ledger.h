@@ -36,4 +36,8 @@ struct LedgerRow {
   bool operator==(const LedgerRow&) const = default;
 };
 
+LedgerRow ledger_of(const LineResult& result);  // what a result adds
+std::uint32_t day_of(std::int64_t seconds);  // UTC day number of a wall-clock second
+std::string day_text(std::uint32_t day);  // YYYY-MM-DD
+
 }  // namespace batchmill

@@ -88,7 +88,7 @@ void Store::replace_plan(std::span<const PlanKey> old_keys, std::span<const Plan
     put(batch, Family::kPlan, make_plan_key(entry), codec::encode_plan_entry(entry, ++serial));
   }
   put(batch, Family::kMeta, "serial", codec::encode_number(serial));
-  database_.write(batch, false);
+  database_.write(batch, false, "replace_plan");
   const std::unique_lock jobs_lock(jobs_mutex_);
   last_serial_ = serial;
 }
@@ -115,7 +115,7 @@ bool Store::drain_plan(std::size_t max_entries) {
   }
   const bool is_done = at_end && !drain_again_;
   if (is_done) erase(batch, Family::kMeta, "drain");
-  database_.write(batch, false);
+  database_.write(batch, false, "drain_plan");
   plan_deletions_ += num_erased;
   drain_from_ = at_end ? std::string() : std::move(from);
   if (at_end) drain_again_ = false;
@@ -140,9 +140,12 @@ std::vector<std::uint32_t> Store::begin_attempts(std::span<const LineKey> lines)
   std::vector<std::uint32_t> counts = attempts(lines);
   rocksdb::WriteBatch batch;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    put(batch, Family::kAttempts, keys::line_key(lines[i]), codec::encode_number(++counts[i]));
+    ++counts[i];
+    // Of a job that has ended meanwhile nothing may be left behind.
+    if (!is_live(lines[i].job)) continue;
+    put(batch, Family::kAttempts, keys::line_key(lines[i]), codec::encode_number(counts[i]));
   }
-  database_.write(batch, false);
+  database_.write(batch, false, "begin_attempts");
   return counts;
 }
 
@@ -150,7 +153,7 @@ void Store::clear_attempts(std::span<const LineKey> lines) {
   const std::lock_guard lock(state_mutex_);
   rocksdb::WriteBatch batch;
   for (const LineKey& line : lines) erase(batch, Family::kAttempts, keys::line_key(line));
-  database_.write(batch, false);
+  database_.write(batch, false, "clear_attempts");
 }
 
 }  // namespace batchmill

@@ -93,7 +93,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   if (serial != last_serial_) put(batch, Family::kMeta, "serial", codec::encode_number(serial));
   put_progress(batch, id, state);
   // Without failures nothing becomes visible: what a power cut takes away is prepared again.
-  database_.write(batch, has_failures);
+  database_.write(batch, has_failures, "commit_prepared");
   live->job.state = std::move(state);
   live->job.counters = pending.counters;
   live->next_done = pending.next_done;
@@ -112,7 +112,7 @@ void Store::set_strict_checked(const JobId& id) {
   state.strict_checked = true;
   if (state.in_progress_at_s == 0) state.in_progress_at_s = clock_us(0, batch) / 1'000'000;
   put_progress(batch, id, state);
-  database_.write(batch, true);
+  database_.write(batch, true, "set_strict_checked");
   live->job.state = std::move(state);
 }
 
@@ -150,7 +150,7 @@ void Store::measure_prefixes(const JobId& id) {
   job->state.prefix_trie_tokens = tokens;
   put_progress(batch, id, job->state);
   erase_prefix(batch, Family::kPrompts, keys::job_prefix(id));
-  database_.write(batch, true);
+  database_.write(batch, true, "measure_prefixes");
   if (live != nullptr) live->job.state.prefix_trie_tokens = tokens;
 }
 

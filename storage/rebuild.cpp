@@ -17,18 +17,20 @@ void Store::rebuild() {
   rocksdb::WriteBatch wipe;
   // While this mark is there, opening the store starts over.
   put(wipe, Family::kMeta, "rebuilding", codec::encode_number(1));
-  for (Family family : {Family::kIds, Family::kPlan, Family::kDone, Family::kLedger}) {
-    erase_prefix(wipe, family, {});
-  }
   erase(wipe, Family::kMeta, "drain");
-  database_.write(wipe, true);
+  database_.write(wipe, true, "rebuild_wipe");
+  // Their files go unread: a damaged one is no hindrance.
+  for (Family family : {Family::kIds, Family::kPlan, Family::kPrompts, Family::kAttempts,
+                        Family::kDone, Family::kLedger}) {
+    database_.clear(family);
+  }
   for (const Job& listed : list(std::nullopt, SIZE_MAX, "")) {
     const std::optional<Job> job = read_job(listed.id, nullptr);
     if (job) rebuild_job(*job);
   }
   rocksdb::WriteBatch done;
   erase(done, Family::kMeta, "rebuilding");
-  database_.write(done, true);
+  database_.write(done, true, "rebuild_done");
   drain_wanted_ = drain_again_ = false;
   drain_from_.clear();
   const std::unique_lock jobs_lock(jobs_mutex_);
@@ -82,7 +84,7 @@ void Store::rebuild_job(const Job& job) {
           codec::encode_number(key->line));
     }
     if (++in_batch == kChunkResults) {
-      database_.write(batch, false);
+      database_.write(batch, false, "rebuild_part");
       batch.Clear();
       owned.clear();
       in_batch = 0;
@@ -95,7 +97,6 @@ void Store::rebuild_job(const Job& job) {
     state.prepared_through = 0;
     if (state.prefix_trie_tokens == 0) {
       state.prefix_prompt_tokens = 0;
-      erase_prefix(batch, Family::kPrompts, prefix);
     }
   }
   put(batch, Family::kJobs, keys::job_key(job.id, keys::JobPart::kCounters),
@@ -103,7 +104,7 @@ void Store::rebuild_job(const Job& job) {
   put(batch, Family::kJobs, keys::job_key(job.id, keys::JobPart::kUpload),
       codec::encode_upload(state));
   put_progress(batch, job.id, state);
-  database_.write(batch, true);
+  database_.write(batch, true, "rebuild_job");
 }
 
 }  // namespace batchmill

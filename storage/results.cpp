@@ -86,7 +86,7 @@ std::vector<bool> Store::commit_results(std::span<const LineResult> results,
     erase(batch, Family::kPlan, key);
   }
   for (const auto& [live, job] : pending) put_sums(batch, live->job.id, job);
-  database_.write(batch, true);
+  database_.write(batch, true, "commit_results");
   for (const auto& [live, job] : pending) {
     live->job.counters = job.counters;
     live->next_done = job.next_done;
@@ -138,7 +138,7 @@ void Store::set_paused(const JobId& id, bool paused) {
   state.paused = paused;
   rocksdb::WriteBatch batch;
   put_progress(batch, id, state);
-  database_.write(batch, true);
+  database_.write(batch, true, "set_paused");
   live->job.state = std::move(state);
 }
 
@@ -174,7 +174,7 @@ void Store::write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::Wr
     erase_prefix(batch, Family::kPrompts, keys::job_prefix(id));
     put(batch, Family::kMeta, "drain", codec::encode_number(1));
   }
-  database_.write(batch, true);
+  database_.write(batch, true, "end_job");
   live->job.state = ended;
   if (has_leftovers) {
     drain_again_ = drain_again_ || drain_wanted_;

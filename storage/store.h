@@ -23,7 +23,8 @@ class Store : public JobStore {
  public:
   static constexpr std::uint64_t kSchemaVersion = 1;
 
-  Store(const std::string& directory, const StorageOptions& options, Mode mode, rocksdb::Env* env);
+  Store(const std::string& directory, const StorageOptions& options, Mode mode, rocksdb::Env* env,
+        Database::DamagedLog damaged_log = Database::DamagedLog::kRefuse);
 
   Opened open_job(const JobRequest& request, std::int64_t now_ms) override;
   std::optional<Job> job(const JobId& id) const override;
@@ -78,6 +79,9 @@ class Store : public JobStore {
   void flush() override;
   void rebuild() override;
   CheckReport check() const override;
+  BackupReport backup(const std::string& directory, const std::atomic<bool>& stop) override;
+  CompactReport compact(std::atomic<bool>& stop) override;
+  PruneReport prune(std::int64_t ended_before_s, const std::atomic<bool>& stop) override;
 
  private:
   // An unfinished job. `job.state` is what the database holds; its upload fields are written under
@@ -124,6 +128,7 @@ class Store : public JobStore {
   void read_job_ledger(const Job& job, const LedgerSink& sink) const;
   LineResult ended_line(const Job& job, StoredLine line) const;
   void rebuild_job(const Job& job);
+  bool prune_job(const JobId& id, PruneReport& report);
 
   mutable Database database_;
   std::mutex state_mutex_;
@@ -141,9 +146,5 @@ class Store : public JobStore {
 // For tests: a store over another file system.
 std::unique_ptr<JobStore> open_store(const std::string& directory, const StorageOptions& options,
                                      JobStore::Mode mode, rocksdb::Env* env);
-
-std::uint32_t day_of(std::int64_t seconds);  // UTC day number of a wall-clock second
-std::string day_text(std::uint32_t day);  // YYYY-MM-DD
-LedgerRow ledger_of(const LineResult& result);  // what a result adds
 
 }  // namespace batchmill

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "storage/record_codec.h"
+#include "storage/repair.h"
 #include "storage/store.h"
 #include "tests/storage/store_fixture.h"
 #include "tests/support/fullable_file_system.h"
@@ -130,12 +131,32 @@ TEST_F(DatabaseTest, AMissingTableIsNamed) {
   EXPECT_THAT(message, HasSubstr(".sst"));
 }
 
-TEST_F(DatabaseTest, DamageInsideTheLogIsAnErrorNotALoss) {
+TEST_F(DatabaseTest, DamageInsideTheLogIsNamedAndNoLoss) {
   prepared_job(200);
   store_.reset();
-  damage(file_with(".log"), 400);
+  const fs::path log = file_with(".log");
+  damage(log, 400);
   std::string message;
   EXPECT_EQ(open_kind(&message), StorageError::Kind::kDamaged) << message;
+  EXPECT_THAT(message, HasSubstr(log.filename().string()));
+}
+
+TEST_F(DatabaseTest, ADamagedLogCanBeReadUpToTheDamage) {
+  const JobId id = prepared_job(200);
+  const std::string log = file_with(".log");
+  const std::uint64_t before = fs::file_size(log);
+  ASSERT_TRUE(finish(id, 1));
+  ASSERT_TRUE(finish(id, 2));
+  store_.reset();
+  damage(log, before + 30);
+  EXPECT_EQ(open_kind(nullptr), StorageError::Kind::kDamaged);
+  store_ = open_up_to_damage(directory_.path(), small_options());
+  EXPECT_FALSE(store_->result({id, 1}));
+  EXPECT_EQ(store_->check().plan_entries, 200u);
+  expect_sound();
+  EXPECT_TRUE(finish(id, 1));
+  open();
+  EXPECT_TRUE(store_->result({id, 1}));
 }
 
 TEST_F(DatabaseTest, ALogCutInItsLastWriteIsNoError) {

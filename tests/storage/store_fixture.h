@@ -94,7 +94,7 @@ inline LineResult make_failure(const JobId& job, std::uint64_t line, const std::
   return result;
 }
 
-class StoreTest : public testing::Test {
+class StoreTest : public ::testing::Test {
  protected:
   StoreTest() { open(); }
 
