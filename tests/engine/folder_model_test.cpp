@@ -356,6 +356,27 @@ TEST(FolderModelTest, FindsTheChatTemplate) {
   EXPECT_EQ(found(), "of a processor");
 }
 
+TEST(FolderModelTest, FitsTheVocabularyToTheModel) {
+  const TemporaryFolder folder(kModels + "llama");
+  const auto original = *read_model_folder(folder.path()).vocabulary;
+  EXPECT_EQ(original.model, "gpt2");
+  EXPECT_EQ(original.tokens[1], "<|im_start|>");
+  const auto with_token = [&](const std::string& key, std::int32_t id) {
+    auto tokenizer = read_json_file(kModels + "llama/tokenizer.json");
+    if (key == "added_tokens") {
+      tokenizer[key].push_back({{"id", id}, {"content", "<image>"}, {"special", true}});
+    } else {
+      tokenizer["model"]["vocab"]["unheard"] = id;
+    }
+    folder.write("tokenizer.json", tokenizer.dump());
+  };
+  with_token("added_tokens", 320);
+  EXPECT_EQ(read_model_folder(folder.path()).vocabulary->tokens, original.tokens);
+  with_token("vocab", 320);
+  EXPECT_THAT(error_of(folder.path()),
+              HasSubstr("the tokenizer's token 320 is past the model's 320"));
+}
+
 TEST(FolderModelTest, HashesWhatDecidesAnswers) {
   const TemporaryFolder folder(kModels + "llama");
   const auto hash = [&] { return read_model_folder(folder.path()).content_hash; };
