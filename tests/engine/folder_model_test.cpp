@@ -11,6 +11,7 @@
 
 #include "engine/dequantize.h"
 #include "engine/json_file.h"
+#include "engine/model.h"
 #include "engine/model_files.h"
 #include "tests/engine/safetensors_builder.h"
 #include "tests/engine/temporary_folder.h"
@@ -107,6 +108,26 @@ TEST(FolderModelTest, ReadsAllTinyModels) {
     ++read;
   }
   EXPECT_EQ(read, 11);
+}
+
+TEST(FolderModelTest, OpensAsAnyModel) {
+  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+    const std::string folder = entry.path().string();
+    SCOPED_TRACE(folder);
+    const auto model = Model::open(folder + "/");
+    const bool encoder = model->config().encoder;
+    EXPECT_EQ(model->tokenizer() == nullptr, encoder);
+    EXPECT_EQ(model->chat_template() == nullptr, encoder);
+    EXPECT_EQ(model->fingerprint(), Model::open(folder)->fingerprint());
+    EXPECT_EQ(model->eos_token_ids().empty(), encoder);
+  }
+  try {
+    Model::open(kModels + "llama/model.safetensors");
+    ADD_FAILURE();
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("give the folder it is in"));
+  }
+  EXPECT_THROW(Model::open(kModels + "nowhere"), std::system_error);
 }
 
 TEST(FolderModelTest, GivesMatricesAsTheyAre) {
