@@ -38,6 +38,7 @@ struct QueueConfig {
 // [storage]
 struct StorageConfig {
   std::string path;  // the data directory; empty: data_directory() decides
+  std::int64_t retention_s = 0;  // jobs that ended longer ago are removed; 0: never
   StorageOptions options;
 };
 
