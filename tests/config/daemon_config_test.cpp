@@ -166,7 +166,7 @@ TEST_F(DaemonConfigTest, RefusesWhatIsNotSupportedYet) {
     EXPECT_THAT(refusal(text), HasSubstr("c.toml:2: key '")) << text;
   }
   const std::string model = "[[model]]\nname = \"m\"\npath = \"p\"\n";
-  for (const char* line : {"device = \"cuda:0\"", "kv_dtype = \"int8\""}) {
+  for (const char* line : {"device = \"cuda:0\"", "kv_dtype = \"int4\""}) {
     EXPECT_THAT(refusal(model + line), HasSubstr("is not supported yet")) << line;
   }
   EXPECT_THAT(refusal(model + "device = \"cudax\""), HasSubstr("must be one of"));
