@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <random>
@@ -43,6 +44,8 @@ struct Item {
 struct Alternative {
   std::vector<Item> items;
   bool not_before_non_space = false;  // (?!\S) at the end
+  bool at_end = false;  // $ at the end
+  std::vector<Alternative> optional_ends = {};  // one of them follows; the last matches nothing
 };
 using Expression = std::vector<Alternative>;
 
@@ -59,6 +62,10 @@ std::optional<std::size_t> match(const Text& text, std::size_t at, const Alterna
                                  std::size_t item = 0) {
   if (item == alternative.items.size()) {
     if (alternative.not_before_non_space && at < text.size() && !is_space(text[at])) return {};
+    if (alternative.at_end && at < text.size()) return {};
+    for (const Alternative& end : alternative.optional_ends) {
+      if (const auto found = match(text, at, end)) return found;
+    }
     return at;
   }
   const Item& now = alternative.items[item];
@@ -111,13 +118,43 @@ Expression gpt2_expression() {
   return e;
 }
 
-Expression llama3_expression() {
+Expression llama3_expression(std::size_t max_digits = 3, bool whole_last_spaces = false) {
   const auto leading = [](char32_t c) { return !is_newline(c) && !is_letter(c) && !is_number(c); };
   Expression e;
   add_contractions(&e, true);
   e.push_back({{{leading, 0, 1}, {is_letter, 1, kMany}}});
-  e.push_back({{{is_number, 1, 3}}});
+  e.push_back({{{is_number, 1, max_digits}}});
   e.push_back({{{is_blank, 0, 1}, {is_other, 1, kMany}, {is_newline, 0, kMany}}});
+  if (whole_last_spaces) e.push_back({{{is_space, 1, kMany}}, false, true});
+  e.push_back({{{is_space, 0, kMany}, {is_newline, 1, kMany}}});
+  e.push_back({{{is_space, 1, kMany}}, true});
+  e.push_back({{{is_space, 1, kMany}}});
+  return e;
+}
+
+Expression o200k_expression() {
+  const auto is_one_of = [](char32_t c, std::initializer_list<CharCategory> categories) {
+    return std::ranges::find(categories, char_category(c)) != categories.end();
+  };
+  using enum CharCategory;
+  const auto upper = [=](char32_t c) { return is_one_of(c, {kUpperLetter, kOtherLetter, kMark}); };
+  const auto lower = [=](char32_t c) { return is_one_of(c, {kLowerLetter, kOtherLetter, kMark}); };
+  const auto leading = [](char32_t c) { return !is_newline(c) && !is_letter(c) && !is_number(c); };
+  const auto is_break_or_slash = [](char32_t c) { return is_newline(c) || c == U'/'; };
+  Expression contractions;
+  add_contractions(&contractions, true);
+  contractions.emplace_back();
+  Expression e;
+  for (const bool ends_lower : {true, false}) {
+    // The word without its optional contraction must fail before the next form is tried.
+    const Alternative word{{{leading, 0, 1},
+                            {upper, ends_lower ? 0u : 1u, kMany},
+                            {lower, ends_lower ? 1u : 0u, kMany}}};
+    e.push_back(word);
+    e.back().optional_ends = contractions;
+  }
+  e.push_back({{{is_number, 1, 3}}});
+  e.push_back({{{is_blank, 0, 1}, {is_other, 1, kMany}, {is_break_or_slash, 0, kMany}}});
   e.push_back({{{is_space, 0, kMany}, {is_newline, 1, kMany}}});
   e.push_back({{{is_space, 1, kMany}}, true});
   e.push_back({{{is_space, 1, kMany}}});
@@ -153,7 +190,7 @@ std::vector<std::string> all_to_utf8(const std::vector<Text>& texts) {
 // Texts over few characters of every class, so that all neighbourhoods come up.
 Text random_text(std::mt19937* random) {
   static const Text alphabet =
-      U"  \t\n\r\u0085\u00A0\u3000\u180E\u200Babsé\u017FSTREVMLDtrevmld''0123½٣.,-_’中\u0301😀";
+      U"  \t\n\r\u0085\u00A0\u3000\u180E\u200Babsé\u017FSTREVMLDtrevmld''0123½٣.,-_’中\u0301ªǅ/😀";
   Text text((*random)() % 16, U' ');
   for (char32_t& c : text) c = alphabet[(*random)() % alphabet.size()];
   return text;
@@ -186,6 +223,27 @@ TEST(PreTokenizerTest, LlamaBpeAgreesWithItsExpression) {
     ASSERT_THAT(pieces("llama-bpe", testing::to_utf8(text)),
                 ElementsAreArray(all_to_utf8(split(text, expression))));
   }
+}
+
+void expect_agreement(const char* name, const Expression& expression, unsigned seed) {
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50000; ++round) {
+    const Text text = random_text(&random);
+    ASSERT_THAT(pieces(name, testing::to_utf8(text)),
+                ElementsAreArray(all_to_utf8(split(text, expression))));
+  }
+}
+
+TEST(PreTokenizerTest, Qwen2AgreesWithItsExpression) {
+  expect_agreement("qwen2", llama3_expression(1), 4);
+}
+
+TEST(PreTokenizerTest, Cl100kAgreesWithItsExpression) {
+  expect_agreement("cl100k", llama3_expression(3, true), 5);
+}
+
+TEST(PreTokenizerTest, Gpt4oAgreesWithItsExpression) {
+  expect_agreement("gpt-4o", o200k_expression(), 6);
 }
 
 TEST(PreTokenizerTest, Gpt2TakesOneSpaceAlongAndLeavesTheLastOfARun) {
