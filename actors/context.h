@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -67,8 +66,7 @@ class Directory {
 
  private:
   mutable std::mutex mutex_;
-  std::tuple<IntakeActor, ControlActor, CaretakerActor, PreparerActor, DispatcherActor, WriterActor>
-      handles_;
+  std::tuple<IntakeActor, ControlActor, PreparerActor, DispatcherActor, WriterActor> handles_;
   std::vector<DeviceWorkerActor> devices_;
   std::vector<std::weak_ptr<DeviceLoop>> loops_;
 };
@@ -116,7 +114,6 @@ struct ActorContext {
   std::function<void(const PeerId&, WireMessage)> reply;  // to a client; never blocks
   Directory directory;
   OpenRequests requests;
-  std::atomic<bool> stop_care{false};  // the daemon ends: so do a backup, a compaction …
   // Clients with an open upload: the intake's own, kept here for the one that takes its place.
   std::map<JobId, PeerId> upload_peers;
 };

@@ -76,9 +76,8 @@ std::string kv_bytes_formula(const ModelConfig& config, std::int32_t bytes_per_e
     return layers + "(" + std::to_string(config.latent->kv_lora_rank) + " + " +
            std::to_string(config.latent->rope_dim) + ")" + bytes;
   }
-  const std::string head_dim = std::to_string(config.head_dim);
   return "2 × " + layers + std::to_string(config.num_kv_heads) + " heads × " +
-         (bytes_per_element == 1 ? "(" + head_dim + " + 4) bytes" : head_dim + bytes);
+         std::to_string(config.head_dim) + bytes;
 }
 
 }  // namespace batchmill
