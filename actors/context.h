@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -66,7 +67,8 @@ class Directory {
 
  private:
   mutable std::mutex mutex_;
-  std::tuple<IntakeActor, ControlActor, PreparerActor, DispatcherActor, WriterActor> handles_;
+  std::tuple<IntakeActor, ControlActor, CaretakerActor, PreparerActor, DispatcherActor, WriterActor>
+      handles_;
   std::vector<DeviceWorkerActor> devices_;
   std::vector<std::weak_ptr<DeviceLoop>> loops_;
 };
@@ -114,6 +116,7 @@ struct ActorContext {
   std::function<void(const PeerId&, WireMessage)> reply;  // to a client; never blocks
   Directory directory;
   OpenRequests requests;
+  std::atomic<bool> stop_care{false};  // the daemon ends: so do a backup, a compaction …
   // Clients with an open upload: the intake's own, kept here for the one that takes its place.
   std::map<JobId, PeerId> upload_peers;
 };

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/care_requests.h"
 #include "actors/context.h"
 #include "actors/supervisor.h"
 #include "storage/data_directory.h"
@@ -142,7 +143,10 @@ void Daemon::Impl::make_devices(std::vector<ServedModel> models,
 
 void Daemon::Impl::route(PeerId peer, WireMessage message) {
   const std::string op = message.header.value("op", "");
-  if (op == "request") {
+  if (op == "request" && is_care_request(message.header)) {
+    send_to<CaretakerActor>(context_->directory, frame_atom::value,
+                            PeerMessage{std::move(peer), std::move(message)});
+  } else if (op == "request") {
     context_->requests.add(peer, message.header);
     send_to<ControlActor>(context_->directory, frame_atom::value,
                           PeerMessage{std::move(peer), std::move(message)});
@@ -168,6 +172,7 @@ bool Daemon::Impl::ask(const Handle& handle, std::chrono::seconds timeout, Ts...
 
 void Daemon::Impl::stop(std::chrono::milliseconds drain_timeout) {
   if (std::exchange(stopped_, true)) return;
+  context_->stop_care = true;
   const auto deadline = std::chrono::steady_clock::now() + drain_timeout;
   const std::vector<std::shared_ptr<DeviceLoop>> loops = context_->directory.loops();
   for (const auto& loop : loops) loop->drain();

@@ -38,6 +38,7 @@ using DeviceFactory = std::function<Device(const ServedModel&)>;
 struct DaemonOptions {
   std::string data_directory;
   StorageOptions storage;
+  std::int64_t retention_s = 0;  // jobs that ended longer ago are removed; 0: never
   QueueOptions queue;  // endpoints besides the control socket
   EngineOptions engine;
   std::int32_t default_max_tokens = 1024;  // chat lines that give none

@@ -21,7 +21,7 @@ LineCompletion poison_failure(WorkItem item) {
   return completion;
 }
 
-void feed_devices(DispatcherState& state, ActorContext& context) {
+void feed_devices(DispatcherState& state, ActorContext& context, OpenAttempts& attempts) {
   const std::vector<DeviceWorkerActor> devices = context.directory.devices();
   for (auto it = state.hungry.begin(); it != state.hungry.end();) {
     const std::uint32_t device = it->first;
@@ -38,7 +38,10 @@ void feed_devices(DispatcherState& state, ActorContext& context) {
       continue;
     }
     std::map<JobId, std::uint64_t> lines;
-    for (const WorkItem& item : items) ++lines[item.key.job];
+    for (const WorkItem& item : items) {
+      ++lines[item.key.job];
+      attempts.add(item.key);
+    }
     for (const auto& [job, count] : lines) context.live->lines_started(job, count);
     caf::anon_send(devices[device], work_atom::value, std::move(items));
     it = state.hungry.erase(it);
@@ -59,11 +62,12 @@ void forgive_attempts(const std::vector<LineKey>& lines, ActorContext& context) 
 
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
                                           std::shared_ptr<ActorContext> context,
-                                          std::vector<std::string> device_fingerprints) {
+                                          std::vector<std::string> device_fingerprints,
+                                          std::shared_ptr<OpenAttempts> attempts) {
   self->state.picker = std::make_unique<WorkPicker>(context->store, std::move(device_fingerprints));
-  const auto feed = [self, context] {
+  const auto feed = [self, context, attempts] {
     try {
-      feed_devices(self->state, *context);
+      feed_devices(self->state, *context, *attempts);
     } catch (const StorageError& error) {
       if (error.kind() != StorageError::Kind::kFull) throw;
       if (std::exchange(self->state.retry_scheduled, true)) return;
@@ -83,10 +87,12 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
         feed();
       },
       [=](done_atom, const std::vector<LineKey>& lines) {
+        attempts->remove(lines);
         self->state.picker->done(lines);
         feed();
       },
       [=](returned_atom, const std::vector<LineKey>& lines) {
+        attempts->remove(lines);
         forgive_attempts(lines, *context);
         self->state.picker->returned(lines);
         feed();

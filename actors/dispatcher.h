@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/context.h"
+#include "actors/open_attempts.h"
 #include "actors/work_picker.h"
 
 namespace batchmill {
@@ -18,9 +19,11 @@ struct DispatcherState {
   bool retry_scheduled = false;  // the disk is full: nothing is admitted until it has space
 };
 
-// `device_fingerprints`: [devices] the model that each device runs.
+// `device_fingerprints`: [devices] the model that each device runs. `attempts`: follows what is
+// handed out.
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
                                           std::shared_ptr<ActorContext> context,
-                                          std::vector<std::string> device_fingerprints);
+                                          std::vector<std::string> device_fingerprints,
+                                          std::shared_ptr<OpenAttempts> attempts);
 
 }  // namespace batchmill

@@ -33,6 +33,13 @@ using IntakeActor = caf::typed_actor<
 // Answers clients' requests (status, results, …) and changes jobs (cancel, pause, resume).
 using ControlActor = caf::typed_actor<caf::reacts_to<frame_atom, PeerMessage>>;
 
+// Looks after the store as a whole.
+using CaretakerActor = caf::typed_actor<
+    // A client's backup, compact or prune.
+    caf::reacts_to<frame_atom, PeerMessage>,
+    // INTERNAL: remove jobs past their retention.
+    caf::reacts_to<tick_atom>>;
+
 // Tokenizes part of a chunk.
 using PreparingWorkerActor =
     caf::typed_actor<caf::replies_to<prepare_atom, ChunkPart>::with<PreparedPart>>;

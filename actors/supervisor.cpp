@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "actors/caretaker.h"
 #include "actors/control.h"
 #include "actors/dispatcher.h"
 #include "actors/intake.h"
@@ -31,17 +32,22 @@ void start_control(Self self, const Context& context) {
   context->directory.set(self->spawn<caf::monitored>(control, context));
 }
 
+void start_caretaker(Self self, const Context& context) {
+  context->directory.set(self->spawn<caf::monitored>(caretaker, context));
+}
+
 void start_preparer(Self self, const Context& context, const SupervisorSetup& setup) {
   context->directory.set(self->spawn<caf::monitored>(preparer, context, setup.line_preparer));
 }
 
 // Dispatcher, writer and devices share what is in flight, so they live and die together; what was
 // in flight is still in the plan.
-void start_device_group(Self self, const Context& context, const SupervisorSetup& setup) {
+void start_device_group(Self self, const Context& context, const SupervisorSetup& setup,
+                        const std::shared_ptr<OpenAttempts>& attempts) {
   context->live->forget_running();
   context->directory.set(self->spawn<caf::monitored>(writer, context));
   context->directory.set(
-      self->spawn<caf::monitored>(dispatcher, context, setup.device_fingerprints));
+      self->spawn<caf::monitored>(dispatcher, context, setup.device_fingerprints, attempts));
   context->directory.set_devices({});
   std::vector<DeviceWorkerActor> devices;
   for (const DeviceSetup& device : setup.devices) {
@@ -65,6 +71,15 @@ void kill_device_group(Self self, const Context& context) {
   for (const DeviceWorkerActor& device : context->directory.devices()) kill(self, device);
 }
 
+// No line can be blamed for the death of the dispatcher or of the writer.
+void forgive_attempts(const std::vector<LineKey>& lines, const Context& context) {
+  try {
+    context->store->clear_attempts(lines);
+  } catch (const StorageError& error) {
+    spdlog::warn("{} lines that were in flight count as tried: {}", lines.size(), error.what());
+  }
+}
+
 template <class Handle>
 bool is_from(const caf::down_msg& message, const Handle& handle) {
   return handle && handle.address() == message.source;
@@ -80,7 +95,7 @@ bool count_restart(Self self, const Context& context) {
 }
 
 void on_down(Self self, const Context& context, const SupervisorSetup& setup,
-             const caf::down_msg& message) {
+             const std::shared_ptr<OpenAttempts>& attempts, const caf::down_msg& message) {
   if (self->state.stopping) return;
   const Directory& directory = context->directory;
   const std::string reason = self->system().render(message.reason);
@@ -92,20 +107,27 @@ void on_down(Self self, const Context& context, const SupervisorSetup& setup,
   } else if (is_from(message, directory.get<ControlActor>())) {
     who = "control";
     start = [&] { start_control(self, context); };
+  } else if (is_from(message, directory.get<CaretakerActor>())) {
+    who = "caretaker";
+    start = [&] { start_caretaker(self, context); };
   } else if (is_from(message, directory.get<PreparerActor>())) {
     who = "preparer";
     start = [&] { start_preparer(self, context, setup); };
   } else {
     const std::vector<DeviceWorkerActor> devices = directory.devices();
-    const bool group = is_from(message, directory.get<DispatcherActor>()) ||
-                       is_from(message, directory.get<WriterActor>()) ||
-                       std::any_of(devices.begin(), devices.end(),
-                                   [&](const auto& device) { return is_from(message, device); });
-    if (!group) return;  // one that was replaced already
-    who = "the dispatcher, the writer or a device worker";
-    start = [&] {
+    const bool is_device = std::any_of(devices.begin(), devices.end(), [&](const auto& device) {
+      return is_from(message, device);
+    });
+    if (!is_device && !is_from(message, directory.get<DispatcherActor>()) &&
+        !is_from(message, directory.get<WriterActor>())) {
+      return;  // one that was replaced already
+    }
+    who = is_device ? "a device worker" : "the dispatcher or the writer";
+    start = [&, is_device] {
       kill_device_group(self, context);
-      start_device_group(self, context, setup);
+      const std::vector<LineKey> lines = attempts->take_all();
+      if (!is_device) forgive_attempts(lines, context);
+      start_device_group(self, context, setup, attempts);
     };
   }
   if (!count_restart(self, context)) {
@@ -159,11 +181,13 @@ void on_tick(SupervisorState& state, const Context& context) {
 
 caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
                          std::shared_ptr<ActorContext> context, SupervisorSetup setup) {
+  const auto attempts = std::make_shared<OpenAttempts>();
   self->set_down_handler(
-      [=](const caf::down_msg& message) { on_down(self, context, setup, message); });
-  start_device_group(self, context, setup);
+      [=](const caf::down_msg& message) { on_down(self, context, setup, attempts, message); });
+  start_device_group(self, context, setup, attempts);
   start_preparer(self, context, setup);
   start_control(self, context);
+  start_caretaker(self, context);
   start_intake(self, context);
   self->delayed_send(self, kTick, tick_atom::value);
   return {
@@ -182,6 +206,7 @@ caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
         kill_device_group(self, context);
         kill(self, context->directory.get<PreparerActor>());
         kill(self, context->directory.get<ControlActor>());
+        kill(self, context->directory.get<CaretakerActor>());
         kill(self, context->directory.get<IntakeActor>());
         self->quit();
         return true;

@@ -24,7 +24,7 @@ struct ModelConfigEntry {
   std::vector<std::string> aliases;  // further names; "*" stands for any name
   std::string path;  // the GGUF file
   std::string dtype = "auto";  // weights and products: "auto", "f32", "bf16", "int8"
-  std::string kv_dtype = "auto";  // KV cache: "auto", "f32", "bf16"
+  std::string kv_dtype = "auto";  // KV cache: "auto", "f32", "bf16", "int8"
   std::string device = "auto";  // "auto", "cpu"
   std::int32_t max_context_tokens = 0;  // 0: what the model was trained for
 };
@@ -38,6 +38,7 @@ struct QueueConfig {
 // [storage]
 struct StorageConfig {
   std::string path;  // the data directory; empty: data_directory() decides
+  std::int64_t retention_s = 0;  // jobs that ended longer ago are removed; 0: never
   StorageOptions options;
 };
 

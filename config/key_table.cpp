@@ -131,7 +131,13 @@ std::vector<Key> storage_keys() {
           .max = 1'000'000,
           .unit = "files",
           .meaning = "Files that the store keeps open."},
-      later("storage.retention", "Age at which ended jobs are removed."),
+      Key{.name = "storage.retention",
+          .type = KeyType::kDuration,
+          .field = [](DaemonConfig& c) -> std::int64_t& { return c.storage.retention_s; },
+          .max = 100LL * 366 * 86'400,
+          .unit = "seconds",
+          .meaning = "A daemon removes jobs that ended longer ago than this, with their lines, "
+                     "results and costs. 0: never."},
   };
 }
 
@@ -293,8 +299,8 @@ const std::vector<ModelKey>& model_keys() {
       ModelKey{.name = "kv_dtype",
                .type = KeyType::kChoice,
                .field = [](ModelConfigEntry& m) -> std::string& { return m.kv_dtype; },
-               .choices = {"auto", "f32", "bf16"},
-               .later = {"int8", "int4", "fp8"},
+               .choices = {"auto", "f32", "bf16", "int8"},
+               .later = {"int4", "fp8"},
                .meaning = "Type of the KV cache. \"auto\": as dtype."},
       ModelKey{.name = "device",
                .type = KeyType::kChoice,

@@ -10,6 +10,7 @@
 #include "engine/dequantize.h"
 #include "engine/folder_config.h"
 #include "engine/folder_tensors.h"
+#include "engine/hf_vocabulary.h"
 #include "engine/json_file.h"
 #include "engine/mapped_file.h"
 #include "engine/model_files.h"
@@ -134,6 +135,37 @@ std::optional<std::string> read_chat_template(const std::string& folder) {
   return std::nullopt;
 }
 
+// Tokenizers may know special tokens that a model has no rows for (Gemma's image token): they go.
+// Anything else past the model's rows is a fault, "" if there is none.
+std::string fit_vocabulary(std::int32_t vocab_size, Vocabulary* vocabulary) {
+  const auto rows = static_cast<std::size_t>(vocab_size);
+  const std::size_t size = vocabulary->tokens.size();
+  if (size <= rows) return "";
+  for (std::size_t i = rows; i < size; ++i) {
+    const TokenKind kind = vocabulary->kinds.empty() ? TokenKind::kNormal : vocabulary->kinds[i];
+    if (kind == TokenKind::kNormal || kind == TokenKind::kByte) {
+      return "the tokenizer's token " + std::to_string(i) + " is past the model's " +
+             std::to_string(rows);
+    }
+  }
+  for (const auto& [name, id] :
+       {std::pair("bos", vocabulary->bos_token), std::pair("eos", vocabulary->eos_token),
+        std::pair("unknown", vocabulary->unknown_token)}) {
+    if (id >= vocab_size) {
+      return std::string("the tokenizer's ") + name + " token " + std::to_string(id) +
+             " is past the model's " + std::to_string(rows);
+    }
+  }
+  vocabulary->tokens.resize(rows);
+  if (!vocabulary->kinds.empty()) vocabulary->kinds.resize(rows);
+  if (!vocabulary->scores.empty()) vocabulary->scores.resize(rows);
+  const auto past = [&](TokenId id) { return id >= vocab_size; };
+  std::erase_if(vocabulary->left_stripping, past);
+  std::erase_if(vocabulary->right_stripping, past);
+  if (past(vocabulary->padding_token)) vocabulary->padding_token = kNoToken;
+  return "";
+}
+
 std::uint64_t hash_folder(const std::string& folder, const SafetensorsFolder& weights) {
   std::uint64_t hash = 0;
   for (const std::string name : kHashedFiles) {
@@ -166,6 +198,11 @@ ModelFiles read_model_folder(const std::string& path) {
     // The scale is a number of the embedding's type.
     float& scale = files.config.embedding_scale;
     scale = float_from_bfloat16(bfloat16_from_float(scale));
+  }
+  files.vocabulary = read_hf_vocabulary(folder);
+  if (files.vocabulary) {
+    const std::string fault = fit_vocabulary(files.config.vocab_size, &*files.vocabulary);
+    if (!fault.empty()) files.tensors->fail(fault);
   }
   files.chat_template = read_chat_template(folder);
   const std::string generation_path = folder + "/generation_config.json";

@@ -10,6 +10,11 @@
 
 namespace batchmill {
 
+// Bytes of one head's K or V of one token. int8 comes with a float32 scale.
+constexpr std::int32_t kv_token_bytes(std::int32_t head_dim, std::size_t element_bytes) {
+  return head_dim * static_cast<std::int32_t>(element_bytes) + (element_bytes == 1 ? 4 : 0);
+}
+
 struct KvCacheShape {
   std::int32_t num_layers = 0;
   std::int32_t num_blocks = 0;
@@ -19,14 +24,14 @@ struct KvCacheShape {
   DType dtype = DType::kF32;
   std::int32_t latent_dim = 0;  // > 0: one row of so many elements per token, no K and V
 
-  // Elements of a token in one layer.
-  std::size_t token_elements() const {
-    if (latent_dim > 0) return static_cast<std::size_t>(latent_dim);
-    return 2 * static_cast<std::size_t>(num_kv_heads) * static_cast<std::size_t>(head_dim);
+  // Of one head's K or V of one token.
+  std::int32_t token_bytes() const {
+    return kv_token_bytes(head_dim, static_cast<std::size_t>(dtype_bytes(dtype)));
   }
   std::size_t layer_block_bytes() const {
-    return static_cast<std::size_t>(block_size_tokens) * token_elements() *
-           static_cast<std::size_t>(dtype_bytes(dtype));
+    const std::int64_t token = latent_dim > 0 ? std::int64_t{latent_dim} * dtype_bytes(dtype)
+                                              : std::int64_t{2} * num_kv_heads * token_bytes();
+    return static_cast<std::size_t>(block_size_tokens) * static_cast<std::size_t>(token);
   }
   std::size_t layer_bytes() const { return layer_block_bytes() * num_blocks; }
   std::size_t bytes() const { return layer_bytes() * num_layers; }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "engine/model_files.h"
 #include "engine/weights.h"
@@ -76,6 +78,17 @@ std::vector<TokenId> find_end_tokens(const ModelFiles& files, const Tokenizer* t
   return ids;
 }
 
+ModelFiles read_files(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return read_model_folder(path);
+  for (const char* ending : {".safetensors", ".json"}) {
+    if (path.ends_with(ending) && std::filesystem::exists(path, ignored)) {
+      throw std::runtime_error(path + ": is a part of a model; give the folder it is in");
+    }
+  }
+  return read_gguf_model(path);
+}
+
 }  // namespace
 
 struct Model::Impl {
@@ -95,7 +108,7 @@ std::shared_ptr<const Model> Model::open(const std::string& path) {
   model->impl_ = std::make_unique<Impl>();
   Impl& impl = *model->impl_;
   impl.path = path;
-  impl.files = read_gguf_model(path);
+  impl.files = read_files(path);
   check_weights(*impl.files.tensors, impl.files.config);
   impl.tokenizer = make_tokenizer(&impl.files);
   impl.chat_template = make_chat_template(impl.files, impl.tokenizer.get());

@@ -76,8 +76,9 @@ std::string kv_bytes_formula(const ModelConfig& config, std::int32_t bytes_per_e
     return layers + "(" + std::to_string(config.latent->kv_lora_rank) + " + " +
            std::to_string(config.latent->rope_dim) + ")" + bytes;
   }
+  const std::string head_dim = std::to_string(config.head_dim);
   return "2 × " + layers + std::to_string(config.num_kv_heads) + " heads × " +
-         std::to_string(config.head_dim) + bytes;
+         (bytes_per_element == 1 ? "(" + head_dim + " + 4) bytes" : head_dim + bytes);
 }
 
 }  // namespace batchmill

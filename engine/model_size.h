@@ -24,7 +24,8 @@ struct ModelSize {
 
 ModelSize measure_model(const ModelConfig& config);
 
-// How ModelConfig::kv_bytes_per_token comes about: "2 × 32 layers × 8 heads × 128 × 2 bytes".
+// How the bytes of keys and values per token come about: "2 × 32 layers × 8 heads × 128 × 2 bytes".
+// int8 ones, of 1 byte, have a scale of 4 bytes per token and head.
 std::string kv_bytes_formula(const ModelConfig& config, std::int32_t bytes_per_element);
 
 }  // namespace batchmill

@@ -14,6 +14,7 @@
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
 #include "tools/exit_code.h"
+#include "tools/quality.h"
 #include "tools/served_models.h"
 #include "tools/timing_backend.h"
 
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kSeed = 20'250'101;
 
 struct BenchFlags {
+  bool quality = false;
   int runs = 5;
   int prefill_prompts = 4;
   int prefill_tokens = 512;
@@ -287,6 +289,53 @@ int bench(const Settings& settings, const BenchFlags& flags) {
   return kExitDone;
 }
 
+int bench_quality(const Settings& settings) {
+  const DaemonConfig config = settings.load();
+  const std::vector<ServedModel> models = open_models(config);
+  const CpuOptions options = cpu_options(config, config.models.front());
+  const QualityReport report = measure_quality(*models.front().model, options);
+  const QualityRun& f32 = report.runs.front();
+  const QualityRun& in_use = report.runs.back();
+  const auto loss = [](const QualityRun& run, const QualityRun& reference) {
+    return 100.0 * (run.perplexity / reference.perplexity - 1.0);
+  };
+  const auto bf16 = std::find_if(report.runs.begin(), report.runs.end(), [](const QualityRun& run) {
+    return run.plan.dtype == DType::kBF16;
+  });
+  if (settings.json) {
+    Json runs = Json::array();
+    for (const QualityRun& run : report.runs) {
+      runs.push_back({{"dtype", dtype_name(run.plan.dtype)},
+                      {"kv_dtype", dtype_name(run.plan.kv_dtype)},
+                      {"device", run.device},
+                      {"perplexity", run.perplexity},
+                      {"loss_percent_vs_f32", loss(run, f32)},
+                      {"loss_percent_vs_bf16", loss(run, *bf16)},
+                      {"best_token_agreement", run.agreement}});
+    }
+    const Json json = {{"version", BATCHMILL_VERSION},
+                       {"model", models.front().name},
+                       {"predicted_tokens", report.num_tokens},
+                       {"window_tokens", report.window_tokens},
+                       {"dtype", dtype_name(in_use.plan.dtype)},
+                       {"kv_dtype", dtype_name(in_use.plan.kv_dtype)},
+                       {"runs", std::move(runs)}};
+    std::cout << json.dump() << std::endl;
+    return kExitDone;
+  }
+  std::cout << fmt::format("{} predicts {} tokens in windows of {}\n", models.front().name,
+                           report.num_tokens, report.window_tokens);
+  for (const QualityRun& run : report.runs) {
+    std::cout << fmt::format(
+        "{:<5} KV {:<5} perplexity {:.4f}, {:+.3f} % to f32, {:+.3f} % to bf16; most likely token "
+        "equal to f32's in {:.2f} %{}\n",
+        dtype_name(run.plan.dtype), dtype_name(run.plan.kv_dtype), run.perplexity, loss(run, f32),
+        loss(run, *bf16), 100.0 * run.agreement, &run == &in_use ? " (in use)" : "");
+  }
+  std::cout << std::flush;
+  return kExitDone;
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App* app, Settings* settings, Action* action) {
@@ -305,7 +354,11 @@ void add_bench_command(CLI::App* app, Settings* settings, Action* action) {
   number("--decode-sequences", &flags->decode_sequences, "Sequences that decode together", 4'096);
   number("--decode-prompt-tokens", &flags->decode_prompt_tokens, "Tokens before them", 1 << 20);
   number("--decode-tokens", &flags->decode_tokens, "Tokens that each generates", 1 << 20);
-  command->callback([=] { *action = [=] { return bench(*settings, *flags); }; });
+  command->add_flag("--quality", flags->quality,
+                    "Perplexity of the types in use beside the f32 and bf16 paths, instead");
+  command->callback([=] {
+    *action = [=] { return flags->quality ? bench_quality(*settings) : bench(*settings, *flags); };
+  });
 }
 
 }  // namespace batchmill

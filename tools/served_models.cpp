@@ -69,6 +69,7 @@ DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data
   DaemonOptions options;
   options.data_directory = data_directory;
   options.storage = config.storage.options;
+  options.retention_s = config.storage.retention_s;
   options.queue = config.queue.options;
   options.queue.endpoints = std::move(endpoints);
   options.engine = config.engine.options;

@@ -68,6 +68,14 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvCacheShape& shape) {
     throw std::runtime_error("the head size must be a multiple of 16, not " +
                              std::to_string(width));
   }
+  if (shape.dtype == DType::kI8 && shape.latent_dim > 0) {
+    throw std::runtime_error("a KV cache of latent rows cannot be int8");
+  }
+  if (shape.dtype == DType::kI8 && shape.head_dim > kMaxHeadDim) {
+    throw std::runtime_error("an int8 KV cache takes head sizes up to " +
+                             std::to_string(kMaxHeadDim) + ", not " +
+                             std::to_string(shape.head_dim));
+  }
   return std::make_unique<KvCache>(shape, allocate(shape.bytes()));
 }
 
@@ -121,7 +129,7 @@ void CpuBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   heads_ = heads;
   no_rotation_.assign(static_cast<std::size_t>(heads.head_dim / 2), 1.0f);
   no_rotation_.resize(static_cast<std::size_t>(heads.head_dim), 0.0f);
-  plan_attention();
+  attention_planned_ = false;
 }
 
 void CpuBackend::embed(const Tensor& table, float scale, const Tensor& output) {

@@ -68,13 +68,18 @@ class CpuBackend : public Backend {
   std::int32_t num_threads() const { return num_threads_; }
 
  private:
-  // Consecutive query tokens of one sequence, one kv head.
-  struct AttentionTile {
+  // Consecutive query tokens of one sequence.
+  struct AttentionSpan {
     std::int32_t sequence = 0;
-    std::int32_t kv_head = 0;
     std::int32_t first_row = 0;
     std::int32_t num_rows = 0;
     std::int32_t first_position = 0;
+  };
+  // One span, or those of decodes that begin with the same blocks, against one kv head.
+  struct AttentionTile {
+    std::int32_t kv_head = 0;
+    std::int32_t first_span = 0;
+    std::int32_t num_spans = 0;
   };
 
   void multiply(const Tensor& input, const Matrix& weight, const Tensor& output, bool accumulate);
@@ -84,7 +89,11 @@ class CpuBackend : public Backend {
            row * static_cast<std::int64_t>(tensor.row_bytes());
   }
 
-  void plan_attention();
+  void plan_attention(std::int32_t block_size_tokens);
+  void add_tiles(std::int32_t first_span, std::int32_t num_spans);
+  void attend_tile(const AttentionTile& tile, const Tensor& qkv, const AttentionRule& rule,
+                   const Tensor& output, AttentionTask* task,
+                   void (*attend)(const AttentionTask& task)) const;
   void norm_row(const float* input, const Norm& norm, std::int32_t cols, DType dtype,
                 void* output) const;
   void route(const Tensor& input, const Experts& experts);
@@ -101,7 +110,9 @@ class CpuBackend : public Backend {
 
   const Batch* batch_ = nullptr;  // of the current step
   HeadShape heads_;
+  std::vector<AttentionSpan> spans_;
   std::vector<AttentionTile> tiles_;
+  bool attention_planned_ = false;
   std::unique_ptr<DeviceBuffer> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_ = 0;
   std::unique_ptr<DeviceBuffer> work_;  // of the operation that runs

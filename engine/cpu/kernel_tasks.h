@@ -13,17 +13,24 @@ namespace batchmill {
 // head has more query heads.
 inline constexpr std::int32_t kAttentionTileRows = 48;
 
-// Consecutive query tokens of one sequence against one kv head.
-struct AttentionTask {
+// Consecutive query tokens of one sequence.
+struct AttentionPart {
   const void* queries = nullptr;  // act: first token, first query head of the kv head
   void* output = nullptr;  // act: likewise
-  std::int64_t query_stride = 0;  // elements from one token to the next
-  std::int64_t output_stride = 0;
-  const std::byte* layer = nullptr;  // kv: the layer's blocks (kv_layout.h)
   const BlockId* block_table = nullptr;
   std::int32_t num_queries = 0;
   std::int32_t first_position = 0;  // of the first token
   std::int32_t num_keys = 0;  // of the sequence, up to the last one that any token sees
+};
+
+// One part, or several of one query each (causal, without a window), against one kv head. Parts
+// whose block tables begin alike should be neighbours: what they share is read once.
+struct AttentionTask {
+  const AttentionPart* parts = nullptr;
+  std::int32_t num_parts = 0;
+  std::int64_t query_stride = 0;  // elements from one token to the next
+  std::int64_t output_stride = 0;
+  const std::byte* layer = nullptr;  // kv: the layer's blocks (kv_layout.h)
   std::int32_t window_tokens = 0;  // > 0: a token sees itself and window − 1 keys before it
   bool causal = true;  // a token sees no key behind itself
   std::int32_t group_heads = 0;  // query heads per kv head
@@ -34,6 +41,9 @@ struct AttentionTask {
   float scale = 1.0f;
   float* scratch = nullptr;  // attention_scratch_floats(), aligned to 64 bytes
 };
+
+// Of an int8 cache.
+inline constexpr std::int32_t kMaxHeadDim = 1024;
 
 // Query tokens per task, so that their stacked heads fit kAttentionTileRows.
 std::int32_t attention_tile_queries(std::int32_t group_heads);

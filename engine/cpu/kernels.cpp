@@ -29,8 +29,9 @@ std::int32_t attention_tile_queries(std::int32_t group_heads) {
 std::size_t attention_scratch_floats(std::int32_t group_heads, std::int32_t head_dim) {
   const auto rows = static_cast<std::size_t>(std::max(kAttentionTileRows, group_heads));
   const auto width = static_cast<std::size_t>(head_dim);
-  // Queries and sums [rows, head_dim]; maxima and denominators [rows], each from a multiple of 16.
-  return 2 * rows * width + 2 * ((rows + 15) / 16 * 16);
+  // Queries and sums [rows, head_dim], one row of work, then maxima, denominators and two numbers
+  // per query [rows], each from a multiple of 16.
+  return (2 * rows + 1) * width + 4 * ((rows + 15) / 16 * 16);
 }
 
 }  // namespace batchmill

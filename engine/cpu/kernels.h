@@ -1,8 +1,8 @@
 // The vector kernels of the CPU backend, one table per instruction set. All are pure functions on
 // one row or one attention task; the caller divides the work over threads.
 //
-// "act" and "kv" pointers are float* or bfloat16 bits (uint16_t*), as the table index says. Lengths
-// are multiples of 16.
+// "act" and "kv" pointers are float* or bfloat16 bits (uint16_t*), kv also int8_t*, as the table
+// index says. Lengths are multiples of 16.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ struct Kernels {
 
   // Stores one token of one kv head: k (rotated on the way) and v act [head_dim] into groups of kv
   // at index `token` (0 to 15). [act][kv]
-  void (*store_kv[2][2])(const void* key, const void* value, std::int32_t head_dim,
+  void (*store_kv[2][3])(const void* key, const void* value, std::int32_t head_dim,
                          const float* rotation, std::int32_t token, void* key_group,
                          void* value_group) = {};
 
@@ -67,7 +67,7 @@ struct Kernels {
   void (*multiply_strip[2][2])(const StripTask& task) = {};
 
   // [act][kv]
-  void (*attend[2][2])(const AttentionTask& task) = {};
+  void (*attend[2][3])(const AttentionTask& task) = {};
   void (*attend_latent[2][2])(const LatentTask& task) = {};
 };
 

@@ -72,7 +72,8 @@ TEST_F(DispatcherTest, AdmitsLinesOnceTheDiskHasSpaceAgain) {
   const Received received = std::make_shared<std::promise<std::size_t>>();
   std::future<std::size_t> num_lines = received->get_future();
   const DispatcherActor tested =
-      system_.spawn(dispatcher, context_, std::vector<std::string>{kFingerprint});
+      system_.spawn(dispatcher, context_, std::vector<std::string>{kFingerprint},
+                    std::make_shared<OpenAttempts>());
   context_->directory.set_devices({system_.spawn(receiving_device, received)});
 
   disk_->is_full = true;

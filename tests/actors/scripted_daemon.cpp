@@ -2,6 +2,7 @@
 // and a scripted device whose steps take as long as asked for.
 //
 // usage: scripted_daemon --data DIR [--step-us N] [--credit-bytes N] [--die-of TEXT]
+//                        [--fail-point POINT]
 //
 // Prints "scripted_daemon: ready" on stderr when it takes requests. SIGTERM: drains and ends. A
 // prompt that holds the tokens of TEXT kills the process in the step that has read it.
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "actors/daemon.h"
+#include "tests/support/fail_point.h"
 #include "tests/support/scripted_runner.h"
 
 namespace batchmill::testing {
@@ -25,6 +27,7 @@ struct Settings {
   std::int64_t step_us = 500;
   std::uint64_t credit_bytes = 16 << 20;
   std::string die_of;
+  std::string fail_point;  // fail_point.h
 };
 
 // Letters of the vocabulary, by the length of the context.
@@ -54,6 +57,7 @@ int serve(const Settings& settings) {
   sigaddset(&end, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &end, nullptr);
 
+  set_fail_point(settings.fail_point);
   DaemonOptions options;
   options.data_directory = settings.data_directory;
   options.queue.credit_bytes = settings.credit_bytes;
@@ -83,6 +87,7 @@ int main(int argc, char** argv) {
   app.add_option("--step-us", settings.step_us);
   app.add_option("--credit-bytes", settings.credit_bytes);
   app.add_option("--die-of", settings.die_of);
+  app.add_option("--fail-point", settings.fail_point);
   CLI11_PARSE(app, argc, argv);
   try {
     return batchmill::testing::serve(settings);

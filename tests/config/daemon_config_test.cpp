@@ -159,14 +159,14 @@ TEST_F(DaemonConfigTest, RefusesUnknownKeys) {
 TEST_F(DaemonConfigTest, RefusesWhatIsNotSupportedYet) {
   for (const char* text :
        {"[queue]\nhttp_listen = \"127.0.0.1:80\"", "[queue]\ncurve_secret_key_file = \"k\"",
-        "[queue]\nallowed_clients_file = \"k\"", "[storage]\nretention = \"7d\"",
-        "[daemon]\nmetrics_listen = \"127.0.0.1:9\"", "[daemon]\non_complete = \"true\"",
-        "[cluster]\nrole = \"worker\"", "[cluster]\npeers = []"}) {
+        "[queue]\nallowed_clients_file = \"k\"", "[daemon]\nmetrics_listen = \"127.0.0.1:9\"",
+        "[daemon]\non_complete = \"true\"", "[cluster]\nrole = \"worker\"",
+        "[cluster]\npeers = []"}) {
     EXPECT_THAT(refusal(text), HasSubstr("is not supported yet")) << text;
     EXPECT_THAT(refusal(text), HasSubstr("c.toml:2: key '")) << text;
   }
   const std::string model = "[[model]]\nname = \"m\"\npath = \"p\"\n";
-  for (const char* line : {"device = \"cuda:0\"", "kv_dtype = \"int8\""}) {
+  for (const char* line : {"device = \"cuda:0\"", "kv_dtype = \"int4\""}) {
     EXPECT_THAT(refusal(model + line), HasSubstr("is not supported yet")) << line;
   }
   EXPECT_THAT(refusal(model + "device = \"cudax\""), HasSubstr("must be one of"));

@@ -25,6 +25,7 @@ std::unique_ptr<CpuRunner> make_runner(CpuDType dtype, std::int32_t num_blocks =
   const ModelFiles model = read_gguf_model(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf");
   CpuOptions options;
   options.dtype = dtype;
+  if (dtype == CpuDType::kInt8) options.kv_dtype = dtype;
   options.threads = 2;
   options.block_size_tokens = 16;
   options.num_blocks = num_blocks;

@@ -1,5 +1,5 @@
 // Prefill and decode rates of one model on the CPU beside what the machine can do, measured in the
-// same run: cpu_speed MODEL [f32|bf16|int8] [threads] [rounds]. One JSON line per workload;
+// same run: cpu_speed MODEL [f32|bf16|int8] [threads] [rounds] [KV]. One JSON line per workload;
 // operations on stderr.
 #include <algorithm>
 #include <cstdio>
@@ -63,7 +63,8 @@ double row_operations(const ModelConfig& c) {
 }
 
 void measure(const char* name, Transformer* model, const ModelConfig& config, const Batch& batch,
-             int weight_bytes, int rounds, GemmProbe* gemm, ReadProbe* read, Seconds* operations) {
+             int weight_bytes, int kv_bytes, int rounds, GemmProbe* gemm, ReadProbe* read,
+             Seconds* operations) {
   std::vector<float> logits(batch.logits_rows.size() * static_cast<std::size_t>(config.vocab_size));
   double best = 1e9;
   double peak = 1e9;
@@ -92,8 +93,7 @@ void measure(const char* name, Transformer* model, const ModelConfig& config, co
   for (const std::int32_t length : batch.context_lens) kv_tokens += length;
   const double bytes =
       (row_operations(config) / 2 + 1.0 * config.hidden_size * config.vocab_size) * weight_bytes +
-      kv_tokens * static_cast<double>(
-                      config.kv_bytes_per_token(dtype_bytes(model->backend().activation_dtype())));
+      kv_tokens * static_cast<double>(config.kv_bytes_per_token(kv_bytes));
   std::printf(
       "{\"workload\": \"%s\", \"rows\": %.0f, \"step_ms\": %.2f, \"tokens_per_s\": %.1f, "
       "\"gflops\": %.1f, \"gemm_peak_gflops\": %.1f, \"share_of_peak\": %.3f, "
@@ -111,11 +111,13 @@ void measure(const char* name, Transformer* model, const ModelConfig& config, co
 
 int run(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s MODEL [f32|bf16|int8] [threads] [rounds]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MODEL [f32|bf16|int8] [threads] [rounds] [KV]\n", argv[0]);
     return 2;
   }
-  const std::string type = argc > 2 ? argv[2] : "bf16";
-  const DType dtype = type == "f32" ? DType::kF32 : type == "int8" ? DType::kI8 : DType::kBF16;
+  const auto parse = [](const std::string& type) {
+    return type == "f32" ? DType::kF32 : type == "int8" ? DType::kI8 : DType::kBF16;
+  };
+  const DType dtype = parse(argc > 2 ? argv[2] : "bf16");
   const std::int32_t threads = argc > 3 ? std::atoi(argv[3]) : available_threads();
   const int rounds = argc > 4 ? std::atoi(argv[4]) : 5;
   work_clock.thread_time = threads == 1;
@@ -128,7 +130,9 @@ int run(int argc, char** argv) {
   Weights weights = load_weights(*files.tensors, config, backend.get());
   constexpr std::int32_t kBlockSize = 32;
   auto cache = backend->make_kv_cache({config.num_layers, 64 * 30, kBlockSize, config.num_kv_heads,
-                                       config.head_dim, backend->activation_dtype()});
+                                       config.head_dim,
+                                       argc > 5 ? parse(argv[5]) : backend->activation_dtype()});
+  const int kv_bytes = dtype_bytes(cache->shape().dtype);
   // Any finite values: what attention takes does not depend on them.
   std::memset(cache->layer(0), 0x3c, cache->shape().bytes());
   Transformer model(config, std::move(backend), std::move(weights), std::move(cache));
@@ -143,12 +147,20 @@ int run(int argc, char** argv) {
     return make_batch(seqs, context, rows, kBlockSize, config.vocab_size);
   };
   const auto step = [&](const char* name, const Batch& work, int times) {
-    measure(name, &model, config, work, dtype_bytes(dtype), times, &gemm, &read, &operations);
+    measure(name, &model, config, work, dtype_bytes(dtype), kv_bytes, times, &gemm, &read,
+            &operations);
   };
   step("prefill 1x900", batch(1, 900, 900), rounds);
   step("prefill 2x900", batch(2, 900, 900), rounds);
   step("decode 1", batch(1, 900, 1), rounds * 4);
   step("decode 64", batch(64, 900, 1), rounds);
+  Batch family = batch(64, 900, 1);
+  for (std::int32_t i = family.max_blocks; i < 64 * family.max_blocks; ++i) {
+    const std::int32_t in_sequence = i % family.max_blocks;
+    if (in_sequence < 512 / kBlockSize)
+      family.block_tables[static_cast<std::size_t>(i)] = in_sequence;
+  }
+  step("decode 64, 512 shared", family, rounds);
   for (const std::string& line : cpu_backend.gemm_implementations()) {
     std::fprintf(stderr, "%s\n", line.c_str());
   }

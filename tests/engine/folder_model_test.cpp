@@ -11,6 +11,7 @@
 
 #include "engine/dequantize.h"
 #include "engine/json_file.h"
+#include "engine/model.h"
 #include "engine/model_files.h"
 #include "tests/engine/safetensors_builder.h"
 #include "tests/engine/temporary_folder.h"
@@ -107,6 +108,26 @@ TEST(FolderModelTest, ReadsAllTinyModels) {
     ++read;
   }
   EXPECT_EQ(read, 11);
+}
+
+TEST(FolderModelTest, OpensAsAnyModel) {
+  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+    const std::string folder = entry.path().string();
+    SCOPED_TRACE(folder);
+    const auto model = Model::open(folder + "/");
+    const bool encoder = model->config().encoder;
+    EXPECT_EQ(model->tokenizer() == nullptr, encoder);
+    EXPECT_EQ(model->chat_template() == nullptr, encoder);
+    EXPECT_EQ(model->fingerprint(), Model::open(folder)->fingerprint());
+    EXPECT_EQ(model->eos_token_ids().empty(), encoder);
+  }
+  try {
+    Model::open(kModels + "llama/model.safetensors");
+    ADD_FAILURE();
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("give the folder it is in"));
+  }
+  EXPECT_THROW(Model::open(kModels + "nowhere"), std::system_error);
 }
 
 TEST(FolderModelTest, GivesMatricesAsTheyAre) {
@@ -354,6 +375,27 @@ TEST(FolderModelTest, FindsTheChatTemplate) {
   EXPECT_EQ(found(), std::nullopt);
   folder.write("chat_template.json", R"({"chat_template": "of a processor"})");
   EXPECT_EQ(found(), "of a processor");
+}
+
+TEST(FolderModelTest, FitsTheVocabularyToTheModel) {
+  const TemporaryFolder folder(kModels + "llama");
+  const auto original = *read_model_folder(folder.path()).vocabulary;
+  EXPECT_EQ(original.model, "gpt2");
+  EXPECT_EQ(original.tokens[1], "<|im_start|>");
+  const auto with_token = [&](const std::string& key, std::int32_t id) {
+    auto tokenizer = read_json_file(kModels + "llama/tokenizer.json");
+    if (key == "added_tokens") {
+      tokenizer[key].push_back({{"id", id}, {"content", "<image>"}, {"special", true}});
+    } else {
+      tokenizer["model"]["vocab"]["unheard"] = id;
+    }
+    folder.write("tokenizer.json", tokenizer.dump());
+  };
+  with_token("added_tokens", 320);
+  EXPECT_EQ(read_model_folder(folder.path()).vocabulary->tokens, original.tokens);
+  with_token("vocab", 320);
+  EXPECT_THAT(error_of(folder.path()),
+              HasSubstr("the tokenizer's token 320 is past the model's 320"));
 }
 
 TEST(FolderModelTest, HashesWhatDecidesAnswers) {

@@ -129,6 +129,7 @@ Agreement measure_agreement(const ModelFiles& model, const std::string& golden, 
                             InstructionSet set) {
   CpuOptions options;
   options.dtype = dtype;
+  if (dtype == CpuDType::kInt8) options.kv_dtype = dtype;
   options.threads = 2;
   options.block_size_tokens = 16;
   options.num_blocks = 128;

@@ -1,5 +1,6 @@
 """What `batchmill inspect` tells about models that can run and about those that cannot."""
 import json
+import shutil
 import struct
 import sys
 import unittest
@@ -7,6 +8,7 @@ import unittest
 from driver import TINY_MODEL, ProgramTest
 
 CONFIGS = TINY_MODEL.parents[2] / "configs"
+MODELS = TINY_MODEL.parents[1]
 
 
 def text(value):
@@ -112,6 +114,32 @@ class InspectTest(ProgramTest):
                          [("latent", "dense", 3), ("latent", "experts", 58)])
         self.assertEqual(deepseek["ropes"][0]["scaling"], "yarn")
         self.assertAlmostEqual(deepseek["active_parameters"] / 1e9, 37.5, delta=0.1)
+
+    def test_a_folder_is_described_like_a_file(self):
+        model, _ = self.inspect(MODELS / "qwen2-yarn", "--dtype", "f32")
+        self.assertIs(model["supported"], True)
+        self.assertEqual(model["architecture"], "qwen2")
+        self.assertEqual(model["name"], "qwen2-yarn")
+        self.assertEqual(list(model["tensors"]["types"]), ["F32"])
+        self.assertEqual(model["ropes"][0]["scaling"], "yarn")
+        self.assertEqual(model["shape"]["max_context_tokens"], 256)
+
+    def test_broken_folders_name_the_fault(self):
+        folder = self.dir / "broken"
+        shutil.copytree(MODELS / "llama", folder)
+        weights = (folder / "model.safetensors").read_bytes()
+        (folder / "model.safetensors").write_bytes(weights[:-1])
+        model, err = self.inspect(folder, exit_code=2)
+        self.assertIs(model["supported"], False)
+        self.assertEqual(model["shape"]["layers"], 2)
+        self.assertIn("model.safetensors: tensor", err)
+        self.assertIn("truncated", err)
+        (folder / "config.json").unlink()
+        _, err = self.inspect(folder, exit_code=2)
+        self.assertIn("holds no config.json", err)
+        _, err = self.inspect(MODELS / "llama" / "model.safetensors", exit_code=2)
+        self.assertIn("give the folder", err)
+        self.inspect(self.dir / "nowhere", exit_code=4)
 
     def test_what_is_no_model_gives_nothing_but_the_reason(self):
         path = self.dir / "damaged.gguf"

@@ -191,6 +191,19 @@ class BenchTest(ProgramTest):
             self.assertGreater(report[kind]["attention"]["gflops"], 0)
         self.assertTrue(report["gemm_implementations"])
 
+    def test_says_what_the_types_in_use_cost(self):
+        out, _ = self.batchmill("bench", "--quality", "--model", TINY_MODEL, "--dtype", "int8",
+                                "--kv-dtype", "int8", "--json")
+        report = json.loads(out)
+        self.assertGreater(report["predicted_tokens"], 5000)
+        first, last = report["runs"][0], report["runs"][-1]
+        self.assertEqual((first["dtype"], first["kv_dtype"]), ("f32", "f32"))
+        self.assertEqual((last["dtype"], last["kv_dtype"]), ("int8", "int8"))
+        self.assertEqual(first["best_token_agreement"], 1)
+        # Wrong products would cost far more than a tenth.
+        self.assertLess(abs(last["loss_percent_vs_f32"]), 10)
+        self.assertGreater(last["best_token_agreement"], 0.8)
+
 
 if __name__ == "__main__":
     unittest.main()
