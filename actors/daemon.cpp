@@ -11,6 +11,8 @@
 #include "actors/care_requests.h"
 #include "actors/context.h"
 #include "actors/supervisor.h"
+#include "engine/embedder.h"
+#include "engine/engine.h"
 #include "storage/data_directory.h"
 
 namespace batchmill {
@@ -90,6 +92,7 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
     device.name = devices_[i].name;
     device.options = engine_options_[i];
     device.runner = devices_[i].runner.get();
+    device.encoder = devices_[i].encoder.get();
     device.runner_mutex = std::make_shared<std::mutex>();
     device.tokenizer = model.tokenizer();
     setup.devices.push_back(std::move(device));
@@ -129,11 +132,20 @@ void Daemon::Impl::make_devices(std::vector<ServedModel> models,
         served.max_context_tokens > 0 ? std::min(served.max_context_tokens, trained) : trained;
     engine.eos_token_ids = served.model->eos_token_ids();
     devices_.push_back(device_factory(served));
-    engine_options_.push_back(engine);
+    const Device& device = devices_.back();
 
     ModelCatalog::Entry entry;
     entry.context_tokens = engine.max_context_tokens;
-    entry.pool_tokens = Engine(engine, devices_.back().runner.get(), nullptr).max_sequence_tokens();
+    if (device.encoder != nullptr) {
+      // Nothing but the tokens of a step bounds how many sequences share it.
+      engine.max_num_seqs = std::max(engine.max_num_seqs, engine.max_num_batched_tokens);
+      entry.context_tokens = Embedder(engine, device.encoder.get()).max_sequence_tokens();
+      entry.pool_tokens = entry.context_tokens;
+      entry.embedding_size = device.encoder->embedding_size();
+    } else {
+      entry.pool_tokens = Engine(engine, device.runner.get(), nullptr).max_sequence_tokens();
+    }
+    engine_options_.push_back(engine);
     entry.device = devices_.back().name;
     entry.served = std::move(served);
     entries.push_back(std::move(entry));

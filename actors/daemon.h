@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/encoder_runner.h"
 #include "engine/model.h"
 #include "engine/model_runner.h"
 #include "engine/options.h"
@@ -31,7 +32,9 @@ struct ServedModel {
 // Makes the device that runs a model; called once per model, before any line is taken.
 struct Device {
   std::string name;  // "cpu:0"
-  std::unique_ptr<ModelRunner> runner;
+  // One of the two: a model that generates text, or an encoder that makes embeddings.
+  std::unique_ptr<ModelRunner> runner = nullptr;
+  std::unique_ptr<EncoderRunner> encoder = nullptr;
 };
 using DeviceFactory = std::function<Device(const ServedModel&)>;
 

@@ -18,7 +18,7 @@ constexpr std::int32_t kMaxFailedSteps = 3;
 }  // namespace
 
 DeviceLoop::DeviceLoop(std::uint32_t device, std::string name, const EngineOptions& options,
-                       std::unique_ptr<Engine> engine, std::shared_ptr<std::mutex> runner_mutex,
+                       std::unique_ptr<StepEngine> engine, std::shared_ptr<std::mutex> runner_mutex,
                        Callbacks callbacks, const Clock* clock, LiveStats* live)
     : device_(device),
       name_(std::move(name)),

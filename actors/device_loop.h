@@ -15,7 +15,7 @@
 #include "actors/clock.h"
 #include "actors/live_stats.h"
 #include "actors/messages.h"
-#include "engine/engine.h"
+#include "engine/step_engine.h"
 
 namespace batchmill {
 
@@ -33,7 +33,7 @@ class DeviceLoop {
   // it lives, so that the engine of a loop that is on its way out and the engine of the one that
   // takes its place never share the runner.
   DeviceLoop(std::uint32_t device, std::string name, const EngineOptions& options,
-             std::unique_ptr<Engine> engine, std::shared_ptr<std::mutex> runner_mutex,
+             std::unique_ptr<StepEngine> engine, std::shared_ptr<std::mutex> runner_mutex,
              Callbacks callbacks, const Clock* clock, LiveStats* live);
   ~DeviceLoop();  // ends after the step under way; lines without a result are forgotten
 
@@ -80,7 +80,7 @@ class DeviceLoop {
   const std::uint32_t device_;
   const std::string name_;
   const EngineOptions options_;
-  const std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<StepEngine> engine_;
   const std::shared_ptr<std::mutex> runner_mutex_;
   const Callbacks callbacks_;
   const Clock* const clock_;

@@ -2,7 +2,18 @@
 
 #include <spdlog/spdlog.h>
 
+#include "engine/embedder.h"
+#include "engine/engine.h"
+
 namespace batchmill {
+namespace {
+
+std::unique_ptr<StepEngine> make_engine(const DeviceSetup& setup) {
+  if (setup.encoder != nullptr) return std::make_unique<Embedder>(setup.options, setup.encoder);
+  return std::make_unique<Engine>(setup.options, setup.runner, setup.tokenizer);
+}
+
+}  // namespace
 
 DeviceWorkerActor::behavior_type device_worker(
     DeviceWorkerActor::stateful_pointer<DeviceWorkerState> self,
@@ -25,8 +36,7 @@ DeviceWorkerActor::behavior_type device_worker(
     }
   };
   self->state.loop = std::make_shared<DeviceLoop>(
-      setup.index, setup.name, setup.options,
-      std::make_unique<Engine>(setup.options, setup.runner, setup.tokenizer), setup.runner_mutex,
+      setup.index, setup.name, setup.options, make_engine(setup), setup.runner_mutex,
       std::move(callbacks), context->clock, context->live);
   context->directory.add_loop(self->state.loop);
   return {

@@ -14,12 +14,13 @@ struct DeviceWorkerState {
   std::shared_ptr<DeviceLoop> loop;
 };
 
-// What a device worker runs; `runner` and `tokenizer` outlive it.
+// What a device worker runs: one of `runner` and `encoder`. They and `tokenizer` outlive it.
 struct DeviceSetup {
   std::uint32_t index = 0;
   std::string name;  // "cpu:0"
   EngineOptions options;
   ModelRunner* runner = nullptr;
+  EncoderRunner* encoder = nullptr;
   std::shared_ptr<std::mutex> runner_mutex;  // held by the loop that uses the runner
   const Tokenizer* tokenizer = nullptr;
 };

@@ -135,29 +135,19 @@ void check_a_token_may_come(const SamplingParams& params, const Model& model) {
   }
 }
 
-PlanEntry plan_entry(const BatchLine& line, const ModelCatalog::Entry& model, const LineKey& key,
-                     const PreparingJob& job, std::int32_t default_max_tokens,
-                     std::int64_t now_us) {
+LineWork line_work(const BatchLine& line, std::int64_t now_us) {
   LineWork work;
-  Prompts prompts = line.endpoint == Endpoint::kChatCompletions
-                        ? chat_prompts(line, model, job.created_at_s, default_max_tokens, &work)
-                        : completion_prompts(line.body, *model.served.model);
-  work.params = sampling_params(line, model, key);
-  std::size_t longest = 0;
-  for (const auto& ids : prompts.token_ids) longest = std::max(longest, ids.size());
-  work.params.max_tokens = resolve_max_tokens(line, model, longest, work, default_max_tokens);
-  work.params.min_tokens = static_cast<std::int32_t>(
-      std::min<std::int64_t>(line.body.min_tokens, work.params.max_tokens));
-  check_a_token_may_come(work.params, *model.served.model);
   work.custom_id = line.custom_id;
   work.endpoint = line.endpoint;
   work.requested_model = line.body.model;
   work.num_choices = line.body.n;
-  work.echo = line.body.echo;
-  if (work.echo) work.echo_texts = std::move(prompts.texts);
   work.return_token_ids = line.body.return_token_ids;
   work.queued_us = now_us;
+  return work;
+}
 
+PlanEntry plan_entry(const LineWork& work, Prompts prompts, const ModelCatalog::Entry& model,
+                     const LineKey& key, const PreparingJob& job) {
   PlanEntry entry;
   entry.key = key;
   entry.model = model.served.name;
@@ -169,6 +159,49 @@ PlanEntry plan_entry(const BatchLine& line, const ModelCatalog::Entry& model, co
   entry.prompts = std::move(prompts.token_ids);
   entry.request = encode_line_work(work);
   return entry;
+}
+
+PlanEntry embedding_entry(const BatchLine& line, const ModelCatalog::Entry& model,
+                          const LineKey& key, const PreparingJob& job, std::int64_t now_us) {
+  const std::int32_t size = model.embedding_size;
+  if (line.body.dimensions && *line.body.dimensions != size) {
+    refuse("unsupported_parameter",
+           fmt::format("body.dimensions: {} is not supported, the model's vectors have {}",
+                       *line.body.dimensions, size));
+  }
+  Prompts inputs = embedding_inputs(line.body, *model.served.model);
+  for (std::size_t i = 0; i < inputs.token_ids.size(); ++i) {
+    const auto length = static_cast<std::int64_t>(inputs.token_ids[i].size());
+    if (length <= model.context_tokens) continue;
+    refuse("context_length_exceeded",
+           fmt::format("body.input: input {} has {} tokens and the model's context is {} tokens", i,
+                       length, model.context_tokens));
+  }
+  LineWork work = line_work(line, now_us);
+  work.params.max_tokens = 0;
+  work.base64 = line.body.base64;
+  PlanEntry entry = plan_entry(work, std::move(inputs), model, key, job);
+  entry.shares_prefixes = false;
+  return entry;
+}
+
+PlanEntry generation_entry(const BatchLine& line, const ModelCatalog::Entry& model,
+                           const LineKey& key, const PreparingJob& job,
+                           std::int32_t default_max_tokens, std::int64_t now_us) {
+  LineWork work = line_work(line, now_us);
+  Prompts prompts = line.endpoint == Endpoint::kChatCompletions
+                        ? chat_prompts(line, model, job.created_at_s, default_max_tokens, &work)
+                        : completion_prompts(line.body, *model.served.model);
+  work.params = sampling_params(line, model, key);
+  std::size_t longest = 0;
+  for (const auto& ids : prompts.token_ids) longest = std::max(longest, ids.size());
+  work.params.max_tokens = resolve_max_tokens(line, model, longest, work, default_max_tokens);
+  work.params.min_tokens = static_cast<std::int32_t>(
+      std::min<std::int64_t>(line.body.min_tokens, work.params.max_tokens));
+  check_a_token_may_come(work.params, *model.served.model);
+  work.echo = line.body.echo;
+  if (work.echo) work.echo_texts = std::move(prompts.texts);
+  return plan_entry(work, std::move(prompts), model, key, job);
 }
 
 }  // namespace
@@ -221,13 +254,19 @@ PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& li
     return fail("model_not_found", fmt::format("body.model: no model is called {}",
                                                describe_value(request.body.model)));
   }
-  if (request.endpoint == Endpoint::kEmbeddings) {
+  const bool embeds = model->embedding_size > 0;
+  if (embeds != (request.endpoint == Endpoint::kEmbeddings)) {
     return fail("unsupported_url",
-                fmt::format("url: /v1/embeddings needs an embedding model, and '{}' generates text",
-                            model->served.name));
+                embeds ? fmt::format("url: '{}' makes embeddings: only /v1/embeddings takes it",
+                                     model->served.name)
+                       : fmt::format("url: /v1/embeddings needs an embedding model, and '{}' "
+                                     "generates text",
+                                     model->served.name));
   }
   try {
-    prepared.entry = plan_entry(request, *model, key, job, default_max_tokens_, now_us);
+    prepared.entry = embeds
+                         ? embedding_entry(request, *model, key, job, now_us)
+                         : generation_entry(request, *model, key, job, default_max_tokens_, now_us);
   } catch (const LineRefused& refused) {
     return fail(refused.error().code, refused.error().message);
   } catch (const std::exception& error) {

@@ -58,6 +58,7 @@ std::string encode_line_work(const LineWork& work) {
   json["echo"] = work.echo;
   json["echo_texts"] = work.echo_texts;
   json["token_ids"] = work.return_token_ids;
+  if (work.base64) json["base64"] = true;
   if (work.truncation) {
     json["truncation"] = {work.truncation->dropped_turns, work.truncation->dropped_messages};
   }
@@ -79,6 +80,7 @@ LineWork decode_line_work(std::string_view bytes) {
     json.at("echo").get_to(work.echo);
     json.at("echo_texts").get_to(work.echo_texts);
     json.at("token_ids").get_to(work.return_token_ids);
+    if (json.contains("base64")) json.at("base64").get_to(work.base64);
     if (json.contains("truncation")) {
       const Json& dropped = json.at("truncation");
       work.truncation = Truncation{dropped.at(0), dropped.at(1)};

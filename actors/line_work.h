@@ -28,6 +28,7 @@ struct LineWork {
   bool echo = false;
   std::vector<std::string> echo_texts;  // [prompts] with echo: what the answer begins with
   bool return_token_ids = false;
+  bool base64 = false;  // of an embeddings line's vectors
   std::optional<Truncation> truncation;  // set if the line asked for it
   std::int64_t queued_us = 0;  // when the line was prepared, unix microseconds
   SamplingParams params;

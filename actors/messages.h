@@ -95,7 +95,7 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RequestOutput& x) {
   return f(caf::meta::type_name("RequestOutput"), x.id, x.choices, x.prompt_logprobs,
            x.num_prompt_tokens, x.num_cached_tokens, x.num_recomputed_tokens,
-           x.num_completion_tokens, x.num_preemptions);
+           x.num_completion_tokens, x.num_preemptions, x.error, x.embedding);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, LineCompletion& x) {

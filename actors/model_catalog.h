@@ -19,6 +19,7 @@ class ModelCatalog {
     std::int32_t context_tokens = 0;  // min(model, configuration): the longest sequence
     std::int32_t pool_tokens = 0;  // what the device's KV pool can hold at once
     std::string device;
+    std::int32_t embedding_size = 0;  // > 0: an encoder, which makes embeddings and no text
   };
 
   // The first entry is `default`. Throws std::runtime_error when two models share a name.

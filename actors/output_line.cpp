@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "actors/embedding_body.h"
 #include "engine/unicode.h"
 #include "queue/json_reader.h"
 
@@ -147,11 +148,7 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace
-
-std::string batch_request_id(const LineKey& key) { return "batch_req_" + line_hex(key); }
-
-std::string success_output(const Success& success) {
+Json generation_body(const Success& success) {
   const LineWork& work = *success.work;
   const bool chat = work.endpoint == Endpoint::kChatCompletions;
 
@@ -192,11 +189,20 @@ std::string success_output(const Success& success) {
     body["truncation"] = {{"dropped_turns", work.truncation->dropped_turns},
                           {"dropped_messages", work.truncation->dropped_messages}};
   }
+  return body;
+}
 
-  Json line = envelope(success.key, work.custom_id);
-  line["response"] = {{"status_code", 200},
-                      {"request_id", "req_" + line_hex(success.key)},
-                      {"body", std::move(body)}};
+}  // namespace
+
+std::string batch_request_id(const LineKey& key) { return "batch_req_" + line_hex(key); }
+
+std::string success_output(const Success& success) {
+  Json line = envelope(success.key, success.work->custom_id);
+  line["response"] = {
+      {"status_code", 200},
+      {"request_id", "req_" + line_hex(success.key)},
+      {"body", success.work->endpoint == Endpoint::kEmbeddings ? embedding_body(success)
+                                                               : generation_body(success)}};
   line["error"] = nullptr;
   return dump(line);
 }

@@ -75,6 +75,29 @@ void cut_behind_last_message(const Json& messages, MarkedText* rendered) {
   }
 }
 
+const Tokenizer& required_tokenizer(const Model& model, const char* field) {
+  if (model.tokenizer() == nullptr) {
+    refuse("invalid_value",
+           fmt::format("{}: the model ships no tokenizer, so it must be token ids", field));
+  }
+  return *model.tokenizer();
+}
+
+std::vector<TokenId> checked_ids(const std::vector<std::int64_t>& given, const Model& model,
+                                 const char* field) {
+  const std::int32_t vocab_size = model.config().vocab_size;
+  std::vector<TokenId> ids;
+  ids.reserve(given.size());
+  for (const std::int64_t id : given) {
+    if (id < 0 || id >= vocab_size) {
+      refuse("invalid_value", fmt::format("{}: token id {} is outside the vocabulary (0 … {})",
+                                          field, id, vocab_size - 1));
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
 }  // namespace
 
 MarkedText render_chat(const BatchBody& body, const ChatTemplate& chat_template,
@@ -130,11 +153,7 @@ Prompts completion_prompts(const BatchBody& body, const Model& model) {
   for (const auto& prompt : body.prompts) {
     std::vector<TokenId> ids;
     if (const auto* text = std::get_if<std::string>(&prompt)) {
-      if (tokenizer == nullptr) {
-        refuse("invalid_value",
-               "body.prompt: the model ships no tokenizer, so it must be token ids");
-      }
-      ids = tokenizer->encode(*text, /*parse_special=*/true);
+      ids = required_tokenizer(model, "body.prompt").encode(*text, /*parse_special=*/true);
       const TokenId bos = tokenizer->vocabulary().bos_token;
       if (tokenizer->vocabulary().add_bos && bos != kNoToken &&
           (ids.empty() || ids.front() != bos)) {
@@ -142,21 +161,37 @@ Prompts completion_prompts(const BatchBody& body, const Model& model) {
       }
       prompts.texts.push_back(*text);
     } else {
-      const std::int32_t vocab_size = model.config().vocab_size;
-      for (const std::int64_t id : std::get<std::vector<std::int64_t>>(prompt)) {
-        if (id < 0 || id >= vocab_size) {
-          refuse("invalid_value",
-                 fmt::format("body.prompt: token id {} is outside the vocabulary (0 … {})", id,
-                             vocab_size - 1));
-        }
-        ids.push_back(static_cast<TokenId>(id));
-      }
+      ids = checked_ids(std::get<std::vector<std::int64_t>>(prompt), model, "body.prompt");
       prompts.texts.push_back(tokenizer == nullptr ? "" : tokenizer->decode(ids, true));
     }
     if (ids.empty()) refuse("invalid_value", "body.prompt: the prompt has no tokens");
     prompts.token_ids.push_back(std::move(ids));
   }
   return prompts;
+}
+
+Prompts embedding_inputs(const BatchBody& body, const Model& model) {
+  Prompts inputs;
+  for (const auto& input : body.prompts) {
+    std::vector<TokenId> ids;
+    if (const auto* text = std::get_if<std::string>(&input)) {
+      const Tokenizer& tokenizer = required_tokenizer(model, "body.input");
+      const Vocabulary& vocabulary = tokenizer.vocabulary();
+      if (vocabulary.add_bos && vocabulary.bos_token != kNoToken) {
+        ids.push_back(vocabulary.bos_token);
+      }
+      const std::vector<TokenId> words = tokenizer.encode(*text, /*parse_special=*/false);
+      ids.insert(ids.end(), words.begin(), words.end());
+      if (vocabulary.add_eos && vocabulary.eos_token != kNoToken) {
+        ids.push_back(vocabulary.eos_token);
+      }
+    } else {
+      ids = checked_ids(std::get<std::vector<std::int64_t>>(input), model, "body.input");
+    }
+    if (ids.empty()) refuse("invalid_value", "body.input: an input has no tokens");
+    inputs.token_ids.push_back(std::move(ids));
+  }
+  return inputs;
 }
 
 }  // namespace batchmill

@@ -39,4 +39,9 @@ MarkedText render_chat(const BatchBody& body, const ChatTemplate& chat_template,
 // Texts are read with control tokens; ids are taken as they are. Throws LineRefused.
 Prompts completion_prompts(const BatchBody& body, const Model& model);
 
+// The sequences of an embeddings line. Texts are read without control tokens and get those that
+// begin and end a sequence (CLS, SEP); ids are taken as they are. `texts` stays empty. Throws
+// LineRefused.
+Prompts embedding_inputs(const BatchBody& body, const Model& model);
+
 }  // namespace batchmill

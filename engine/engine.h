@@ -6,96 +6,23 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "engine/model_runner.h"
 #include "engine/options.h"
-#include "engine/sampling_params.h"
+#include "engine/request.h"
+#include "engine/step_engine.h"
 #include "engine/types.h"
 
 namespace batchmill {
 
 class Tokenizer;
 
-// A prompt with its number of choices. A completions line with several prompts is several Requests.
-struct Request {
-  RequestId id = 0;
-  std::vector<TokenId> prompt;  // at least one token
-  std::int32_t num_choices = 1;
-  std::int32_t first_choice = 0;  // index of choice 0 in the line: keys the random draws
-  SamplingParams params;
-};
-
-struct TokenLogprob {
-  TokenId token = kNoToken;
-  float logprob = 0.0f;
-};
-
-// The chosen token's log-probability and those of the best candidates, best first.
-struct PositionLogprobs {
-  TokenLogprob chosen;
-  std::vector<TokenLogprob> top;
-};
-
-struct Choice {
-  std::vector<TokenId> token_ids;  // generated ids, the ending stop token included
-  std::string text;  // decoded, special tokens left out, cut before a stop string; valid UTF-8
-  FinishReason finish_reason = FinishReason::kNone;
-  std::vector<PositionLogprobs> logprobs;  // one per generated token that the text keeps, if asked
-};
-
-// A finished (or cancelled) request.
-struct RequestOutput {
-  RequestId id = 0;
-  // Not empty: the request failed (its logits held NaN, +infinity or nothing to choose from) and
-  // the choices without a finish reason are incomplete. Other requests go on.
-  std::string error;
-  std::vector<Choice> choices;
-  std::vector<PositionLogprobs> prompt_logprobs;  // [prompt − 1], from position 1 on, if asked
-  std::int32_t num_prompt_tokens = 0;
-  std::int32_t num_cached_tokens = 0;  // prompt tokens never computed for this request
-  std::int32_t num_recomputed_tokens = 0;  // computed again after a preemption
-  std::int32_t num_completion_tokens = 0;  // over all choices
-  std::int32_t num_preemptions = 0;
-};
-
-// What one step computed for one request. Rows of recomputation count as prefill too.
-struct RequestWork {
-  RequestId id = 0;
-  std::int32_t num_prefill_tokens = 0;
-  std::int32_t num_decode_tokens = 0;
-  bool first_token = false;  // this step produced the request's first token
-};
-
-struct StepOutput {
-  std::vector<RequestWork> work;  // every request with rows in this step
-  std::vector<RequestOutput> finished;
-  std::int32_t num_tokens = 0;  // rows that entered layer 0
-};
-
-struct EngineStats {
-  std::int32_t num_waiting = 0;  // requests not yet admitted to a step
-  std::int32_t num_running = 0;  // requests with at least one running choice
-  std::int32_t num_running_seqs = 0;
-  std::int32_t num_blocks = 0;
-  std::int32_t num_free_blocks = 0;  // unreferenced, tree or not
-  std::int32_t num_cached_blocks = 0;  // unreferenced blocks whose content can be reused
-  std::int64_t waiting_prompt_tokens = 0;
-  std::int64_t prefix_queries_tokens = 0;  // since construction
-  std::int64_t prefix_hits_tokens = 0;
-  std::int64_t num_preemptions = 0;
-  std::int64_t num_rows = 0;  // rows that entered layer 0
-  std::int64_t num_prefill_rows = 0;
-  std::int64_t num_decode_rows = 0;
-};
-
-class Engine {
+class Engine : public StepEngine {
  public:
   // `runner` and `tokenizer` must outlive the engine. `tokenizer` may be null: texts are then empty
   // and stop strings never match.
   Engine(const EngineOptions& options, ModelRunner* runner, const Tokenizer* tokenizer);
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -105,23 +32,23 @@ class Engine {
 
   // Queues a request. Precondition (checked, std::invalid_argument): the prompt is not empty, its
   // ids are in the vocabulary and prompt + 1 token fit max_sequence_tokens().
-  void add(Request request);
+  void add(Request request) override;
 
   // One step: schedule, run, sample, collect. Does nothing when there is no work. When the runner
   // throws, the step is rolled back (its new KV leaves the tree, its rows count as not computed)
   // and the exception goes on; the engine stays usable.
-  StepOutput step();
+  StepOutput step() override;
 
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.
-  void cancel(RequestId id);
+  void cancel(RequestId id) override;
 
-  bool has_work() const;
+  bool has_work() const override;
 
   // How many prompt tokens of `prompt` are in the prefix tree now (never more than size − 1).
   std::int32_t cached_prefix_tokens(std::span<const TokenId> prompt) const;
 
-  EngineStats stats() const;
+  EngineStats stats() const override;
 
  private:
   class Impl;

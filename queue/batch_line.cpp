@@ -55,6 +55,7 @@ void read_body(const Json& object, const BatchLineLimits& limits, BatchLine* lin
       break;
     case Endpoint::kEmbeddings:
       read_prompts("input", &body, &line->body);
+      read_embedding_fields(limits, &body, &line->body);
       break;
   }
 }

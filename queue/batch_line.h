@@ -35,9 +35,12 @@ struct BatchBody {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool drop_oldest_turns = false;  // truncation "auto": until the prompt fits
-  // Completions: each prompt a text or token ids.
+  // Completions, embeddings: each prompt (input) a text or token ids.
   std::vector<std::variant<std::string, std::vector<std::int64_t>>> prompts;
   bool echo = false;
+  // Embeddings.
+  bool base64 = false;  // vectors as base64 of little-endian float32, not as numbers
+  std::optional<std::int64_t> dimensions;
 
   std::optional<std::int64_t> max_tokens;
   std::int64_t min_tokens = 0;
@@ -71,6 +74,7 @@ struct ParsedLine {
 struct BatchLineLimits {
   std::int32_t max_choices = 128;  // prompts × n of a line
   std::int32_t max_top_logprobs = 20;
+  std::int32_t max_inputs = 2048;  // of an embeddings line
 };
 
 ParsedLine parse_batch_line(std::string_view bytes, const BatchLineLimits& limits);

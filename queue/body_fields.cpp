@@ -51,6 +51,8 @@ const std::unordered_map<std::string_view, FieldEntry>& field_table() {
       {"n", {kHonoured, kBoth}},
       {"echo", {kHonoured, kText}},
       {"return_token_ids", {kHonoured, kBoth}},
+      {"encoding_format", {kHonoured, kEmbed}},
+      {"dimensions", {kHonoured, kEmbed}},
       {"tools", {kHonoured, kChat}},
       {"chat_template_kwargs", {kHonoured, kChat}},
       {"add_generation_prompt", {kHonoured, kChat}},
@@ -79,7 +81,6 @@ const std::unordered_map<std::string_view, FieldEntry>& field_table() {
       {"verbosity", {kSpecial, kChat}},
       {"best_of", {kSpecial, kBoth}},
       {"add_special_tokens", {kSpecial, kAll}},
-      {"encoding_format", {kSpecial, kEmbed}},
       {"truncation", {kSpecial, kAll}},
 
       {"functions", {kRefused, kChat}},
@@ -116,6 +117,7 @@ const std::unordered_map<std::string_view, FieldEntry>& field_table() {
       {"skip_special_tokens", {kTrueOnly, kBoth}},
       {"spaces_between_special_tokens", {kTrueOnly, kBoth}},
       {"include_reasoning", {kTrueOnly, kChat}},
+      {"normalize", {kTrueOnly, kEmbed}},
       {"length_penalty", {kOneOnly, kBoth}},
   };
   return table;
@@ -192,8 +194,6 @@ void check_special(Endpoint endpoint, std::string_view name, const Json& value, 
     }
   } else if (name == "best_of") {
     check_best_of(value, body);
-  } else if (name == "encoding_format") {
-    if (!is_text(value, "float")) body->fail_unsupported(name, value);
   } else if (name == "truncation") {
     if (is_text(value, "disabled")) return;
     if (!is_text(value, "auto")) return body->fail_value(name, "\"auto\" or \"disabled\"", value);

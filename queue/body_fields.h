@@ -28,6 +28,9 @@ void read_template_fields(FieldReader* body, BatchBody* out);
 // Completions' "prompt", embeddings' "input": a text, token ids, or a list of either.
 void read_prompts(std::string_view name, FieldReader* body, BatchBody* out);
 
+// Embeddings: the form of the vectors, and how many inputs there may be.
+void read_embedding_fields(const BatchLineLimits& limits, FieldReader* body, BatchBody* out);
+
 // Lengths, sampling, stops, n and log-probabilities.
 void read_sampling(Endpoint endpoint, const BatchLineLimits& limits, FieldReader* body,
                    BatchBody* out);

@@ -204,4 +204,18 @@ void read_prompts(std::string_view name, FieldReader* body, BatchBody* out) {
   }
 }
 
+void read_embedding_fields(const BatchLineLimits& limits, FieldReader* body, BatchBody* out) {
+  if (out->prompts.size() > static_cast<std::size_t>(limits.max_inputs)) {
+    body->fail("invalid_value", fmt::format("body.input must be at most {} inputs, is {}",
+                                            limits.max_inputs, out->prompts.size()));
+  }
+  if (const Json* const format = body->find("encoding_format")) {
+    if (!is_text(*format, "float") && !is_text(*format, "base64")) {
+      return body->fail_value("encoding_format", "\"float\" or \"base64\"", *format);
+    }
+    out->base64 = is_text(*format, "base64");
+  }
+  out->dimensions = body->integer("dimensions", 1);
+}
+
 }  // namespace batchmill

@@ -33,6 +33,9 @@ struct PlanEntry {
   std::vector<std::vector<std::int32_t>> prompts;  // token ids 0 … 2^24 − 2, at least one prompt
   std::uint32_t num_choices = 1;  // prompts × n
   std::uint32_t max_tokens = 0;  // per choice
+  // False if equal beginnings of prompts save nothing with this model. Not stored: it decides what
+  // the job's possible saving is measured over.
+  bool shares_prefixes = true;
   std::string request;  // what the device worker runs, in the codec of actors/
 };
 

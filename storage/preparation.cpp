@@ -59,7 +59,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   for (const PlanEntry& entry : prepared.entries) {
     check_range(entry.key);
     const PlanKey key = make_plan_key(entry);
-    if (!is_measured) {
+    if (!is_measured && entry.shares_prefixes) {
       std::uint32_t number = 0;
       for (const auto& prompt : entry.prompts) {
         put(batch, Family::kPrompts,

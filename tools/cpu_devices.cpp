@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 
+#include "engine/cpu/cpu_encoder.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
@@ -49,6 +50,11 @@ DeviceFactory cpu_devices(const DaemonConfig& config) {
       }
       if (*waiting > 1) --*waiting;
       try {
+        if (served.model->config().encoder) {
+          return Device{.name = "cpu:0",
+                        .encoder = make_cpu_encoder(served.model->tensors(), served.model->config(),
+                                                    options)};
+        }
         return Device{"cpu:0",
                       make_cpu_runner(served.model->tensors(), served.model->config(), options)};
       } catch (const std::bad_alloc&) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <random>
 
+#include "engine/embedder.h"
 #include "engine/engine.h"
 #include "tools/cpu_devices.h"
 #include "tools/exit_code.h"
@@ -28,7 +30,7 @@ struct StepRates {
   double decode = 0.0;
 };
 
-StepRates run_prompts(Engine* engine, std::int32_t vocab_size, std::int32_t count,
+StepRates run_prompts(StepEngine* engine, std::int32_t vocab_size, std::int32_t count,
                       std::int32_t prompt_tokens, std::int32_t max_tokens) {
   std::mt19937 random(1);
   std::uniform_int_distribution<TokenId> any_token(0, vocab_size - 1);
@@ -79,10 +81,14 @@ std::optional<DeviceRates> rates_from_ledger(const Settings& settings, const std
       const Json& seconds = row.at("device_seconds");
       const double prefill_s = seconds.at("prefill");
       const double decode_s = seconds.at("decode");
-      if (prefill_s < kEnoughSeconds || decode_s < kEnoughSeconds) return std::nullopt;
+      const double completion = tokens.at("completion");
+      // An encoder's jobs have no answers to generate.
+      if (prefill_s < kEnoughSeconds || (completion > 0.0 && decode_s < kEnoughSeconds)) {
+        return std::nullopt;
+      }
       const double prefilled =
           tokens.at("prompt_computed").get<double>() + tokens.at("recomputed").get<double>();
-      return DeviceRates{prefilled / prefill_s, tokens.at("completion").get<double>() / decode_s,
+      return DeviceRates{prefilled / prefill_s, completion > 0.0 ? completion / decode_s : 0.0,
                          "earlier jobs"};
     }
   } catch (const ToolError& error) {
@@ -100,8 +106,13 @@ DeviceRates measure_rates(const DaemonConfig& config, const ServedModel& served)
   EngineOptions options = config.engine.options;
   options.max_context_tokens = context;
   const auto run = [&](std::int32_t count, std::int32_t prompt, std::int32_t generated) {
-    Engine engine(options, device.runner.get(), nullptr);
-    return run_prompts(&engine, served.model->config().vocab_size, count,
+    std::unique_ptr<StepEngine> engine;
+    if (device.encoder != nullptr) {
+      engine = std::make_unique<Embedder>(options, device.encoder.get());
+    } else {
+      engine = std::make_unique<Engine>(options, device.runner.get(), nullptr);
+    }
+    return run_prompts(engine.get(), served.model->config().vocab_size, count,
                        std::min(prompt, context / 2), std::min(generated, context / 4));
   };
   run(1, kPromptTokens, 2);  // makes the primitives, touches the memory

@@ -13,7 +13,7 @@ namespace batchmill {
 
 struct DeviceRates {
   double prefill_tokens_per_second = 0.0;
-  double decode_tokens_per_second = 0.0;
+  double decode_tokens_per_second = 0.0;  // 0: an encoder
   std::string source;  // "earlier jobs" or "a measurement now"
 };
 

@@ -40,6 +40,10 @@ std::vector<ModelCatalog::Entry> catalog_entries(const DaemonConfig& config,
     const std::int32_t lowered = models[i].max_context_tokens;
     entry.context_tokens = lowered > 0 ? std::min(lowered, trained) : trained;
     entry.pool_tokens = plan.num_blocks * options.block_size_tokens;
+    if (models[i].model->config().encoder) {
+      entry.embedding_size = models[i].model->config().hidden_size;
+      entry.pool_tokens = entry.context_tokens;
+    }
     entries.push_back(std::move(entry));
   }
   return entries;
@@ -78,7 +82,9 @@ Json model_json(const std::string& name, const ModelEstimate& model, const Price
   const double prefill_s =
       static_cast<double>(model.computed_tokens) / rates.prefill_tokens_per_second;
   const double decode_s =
-      static_cast<double>(model.max_completion_tokens) / rates.decode_tokens_per_second;
+      model.max_completion_tokens == 0
+          ? 0.0
+          : static_cast<double>(model.max_completion_tokens) / rates.decode_tokens_per_second;
   return {{"model", name},
           {"lines", model.lines},
           {"tokens",
@@ -160,7 +166,10 @@ int estimate(const Settings& settings, const std::string& file) {
   for (const auto& [name, model] : found.models) {
     const auto served = std::ranges::find(models, name, &ServedModel::name);
     std::optional<DeviceRates> rates = rates_from_ledger(settings, name);
-    if (!rates) rates = measure_rates(config, *served);
+    const bool decodes = model.max_completion_tokens > 0;
+    if (!rates || (decodes && rates->decode_tokens_per_second == 0.0)) {
+      rates = measure_rates(config, *served);
+    }
     models_json.push_back(model_json(name, model, served->price, *rates));
     valid += model.lines;
   }

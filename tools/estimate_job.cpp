@@ -103,7 +103,10 @@ void EstimateJob::add_entry(PlanEntry entry) {
     part->job = store_->open_job(request, now_s_ * 1'000).job.id;
   }
   ++part->estimate.lines;
-  for (const auto& prompt : entry.prompts) part->estimate.prompt_tokens += prompt.size();
+  for (const auto& prompt : entry.prompts) {
+    part->estimate.prompt_tokens += prompt.size();
+    if (!entry.shares_prefixes) part->estimate.computed_tokens += prompt.size();
+  }
   part->estimate.max_completion_tokens += std::uint64_t{entry.num_choices} * entry.max_tokens;
   entry.key = {part->job, ++part->num_lines};
   entry.request.clear();
@@ -131,7 +134,7 @@ JobEstimate EstimateJob::finish() {
     flush(part.get());
     store_->seal(part->job, "", now_s_);
     store_->measure_prefixes(part->job);
-    part->estimate.computed_tokens = store_->job(part->job)->state.prefix_trie_tokens;
+    part->estimate.computed_tokens += store_->job(part->job)->state.prefix_trie_tokens;
     estimate_.models[model] = part->estimate;
   }
   return std::move(estimate_);

@@ -27,7 +27,17 @@ std::string csv_row(const std::vector<std::string>& fields) {
   return row + "\n";
 }
 
+// What a line has answered: choices, or vectors.
+const Json& answers_of(const Json& body) {
+  const auto data = body.find("data");
+  return data != body.end() ? *data : body.at("choices");
+}
+
+// A choice's text, or a vector as JSON.
 std::string text_of(const Json& choice) {
+  const auto vector = choice.find("embedding");
+  if (vector != choice.end())
+    return vector->is_string() ? vector->get<std::string>() : vector->dump();
   const auto message = choice.find("message");
   const Json& text = message != choice.end() ? message->at("content") : choice.at("text");
   return text.is_string() ? text.get<std::string>() : "";
@@ -48,11 +58,12 @@ std::string csv_rows(const Json& line) {
   }
   const Json& body = line.at("response").at("body");
   std::string prompt_tokens = body.at("usage").at("prompt_tokens").dump();
-  std::string completion_tokens = body.at("usage").at("completion_tokens").dump();
+  const Json& usage = body.at("usage");
+  std::string completion_tokens = usage.value("completion_tokens", Json(0)).dump();
   std::string rows;
-  for (const Json& choice : body.at("choices")) {
-    rows += csv_row({id, "completed", text_of(choice), choice.at("finish_reason"), prompt_tokens,
-                     completion_tokens, ""});
+  for (const Json& choice : answers_of(body)) {
+    rows += csv_row({id, "completed", text_of(choice), choice.value("finish_reason", ""),
+                     prompt_tokens, completion_tokens, ""});
     // A sum over the column is then the job's.
     prompt_tokens.clear();
     completion_tokens.clear();
@@ -78,7 +89,7 @@ std::string format_result(ResultFormat format, std::string_view line) {
   if (format == ResultFormat::kCsv) return csv_rows(parsed);
   std::string text;
   if (is_failure(parsed)) return text;
-  for (const Json& choice : parsed.at("response").at("body").at("choices")) {
+  for (const Json& choice : answers_of(parsed.at("response").at("body"))) {
     text += text_of(choice) + "\n";
   }
   return text;

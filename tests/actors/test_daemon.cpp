@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "storage/data_directory.h"
+#include "tests/support/scripted_encoder.h"
 
 namespace batchmill::testing {
 namespace {
@@ -43,6 +44,13 @@ void TestDaemon::start() {
   served.price = options_.price;
   daemon_ = std::make_unique<Daemon>(
       options, std::vector<ServedModel>{served}, [this](const ServedModel& model) {
+        if (options_.encoder) {
+          ScriptedEncoderOptions scripted;
+          scripted.vocab_size = model.model->config().vocab_size;
+          scripted.before_step = options_.before_step;
+          return Device{.name = "scripted:0",
+                        .encoder = std::make_unique<ScriptedEncoder>(std::move(scripted))};
+        }
         ScriptedRunnerOptions scripted;
         scripted.vocab_size = model.model->config().vocab_size;
         scripted.block_size_tokens = options_.block_size_tokens;
@@ -50,7 +58,7 @@ void TestDaemon::start() {
         scripted.before_step = options_.before_step;
         auto runner = std::make_unique<ScriptedRunner>(std::move(scripted));
         runner_ = runner.get();
-        return Device{"scripted:0", std::move(runner)};
+        return Device{.name = "scripted:0", .runner = std::move(runner)};
       });
   client_ = std::make_unique<TestClient>(daemon_->control_endpoint());
 }

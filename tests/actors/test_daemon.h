@@ -35,6 +35,7 @@ struct TestDaemonOptions {
   std::string model_name = "tiny";
   std::string model_file = "model-q4_0.gguf";  // of the tiny model
   Price price{"2025-01", "USD", 150'000, 75'000, 600'000};
+  bool encoder = false;  // the device makes embeddings
   std::function<void(std::int64_t step)> before_step;
 };
 

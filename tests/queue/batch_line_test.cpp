@@ -172,6 +172,26 @@ TEST(BatchLineTest, ReadsEmbeddings) {
   EXPECT_EQ(parsed.line->body.prompts.size(), 2u);
   EXPECT_EQ(code(parse("/v1/embeddings", "{}")), "missing_field");
   EXPECT_EQ(code(parse("/v1/embeddings", R"({"input":3})")), "invalid_value");
+  EXPECT_FALSE(parsed.line->body.base64);
+  const auto with = [](const std::string& fields) {
+    return parse("/v1/embeddings", R"({"input":"a",)" + fields + "}");
+  };
+  const ParsedLine other = with(R"("encoding_format":"base64","dimensions":8,"user":"u")");
+  ASSERT_EQ(code(other), "ok") << message(other);
+  EXPECT_TRUE(other.line->body.base64);
+  EXPECT_EQ(other.line->body.dimensions, 8);
+  EXPECT_TRUE(other.line->ignored_fields.empty());
+  EXPECT_EQ(code(with(R"("encoding_format":"hex")")), "invalid_value");
+  EXPECT_EQ(code(with(R"("encoding_format":1)")), "invalid_value");
+  EXPECT_EQ(code(with(R"("dimensions":0)")), "invalid_value");
+  EXPECT_EQ(code(with(R"("dimensions":"8")")), "invalid_value");
+  EXPECT_EQ(code(with(R"("normalize":true)")), "ok");
+  EXPECT_EQ(code(with(R"("normalize":false)")), "unsupported_parameter");
+  EXPECT_EQ(code(with(R"("truncation":"auto")")), "unsupported_parameter");
+  std::string many = "[\"a\"";
+  for (int i = 1; i < 2048; ++i) many += ",\"a\"";
+  EXPECT_EQ(code(parse("/v1/embeddings", "{\"input\":" + many + "]}")), "ok");
+  EXPECT_EQ(code(parse("/v1/embeddings", "{\"input\":" + many + ",\"a\"]}")), "invalid_value");
 }
 
 TEST(BatchLineTest, CallsInvalidJsonByItsName) {

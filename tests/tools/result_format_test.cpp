@@ -28,6 +28,17 @@ TEST(ResultFormatTest, TextIsEveryChoiceAndNoFailure) {
   EXPECT_EQ(format_result(ResultFormat::kText, kFailure), "");
 }
 
+TEST(ResultFormatTest, AVectorIsShownAsJson) {
+  constexpr const char* kVectors =
+      R"({"custom_id":"e","response":{"body":{"object":"list","data":[)"
+      R"({"object":"embedding","index":0,"embedding":[0.5,-1.0]},)"
+      R"({"object":"embedding","index":1,"embedding":"AAAAPw=="}],)"
+      R"("usage":{"prompt_tokens":5,"total_tokens":5}}},"error":null})";
+  EXPECT_EQ(format_result(ResultFormat::kText, kVectors), "[0.5,-1.0]\nAAAAPw==\n");
+  EXPECT_EQ(format_result(ResultFormat::kCsv, kVectors),
+            "e,completed,\"[0.5,-1.0]\",,5,0,\ne,completed,AAAAPw==,,,,\n");
+}
+
 TEST(ResultFormatTest, CsvCountsTheTokensOfALineOnce) {
   EXPECT_EQ(result_header(ResultFormat::kCsv),
             "custom_id,status,text,finish_reason,prompt_tokens,completion_tokens,error\n");

@@ -1,0 +1,29 @@
+// What drives a device, whatever its model makes: requests go in, steps are run, what has ended
+// comes out. One owner thread; no clock, no logging: the same calls give the same results.
+#pragma once
+
+#include "engine/request.h"
+#include "engine/types.h"
+
+namespace batchmill {
+
+class StepEngine {
+ public:
+  virtual ~StepEngine() = default;
+
+  // Queues a request. Throws std::invalid_argument on one that can never run.
+  virtual void add(Request request) = 0;
+
+  // One step. Does nothing when there is no work. When the device throws, nothing has happened and
+  // the exception goes on; the engine stays usable.
+  virtual StepOutput step() = 0;
+
+  // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
+  // ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  virtual bool has_work() const = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+}  // namespace batchmill
