@@ -12,6 +12,7 @@ using frame_atom = caf::atom_constant<caf::atom("frame")>;
 using flush_atom = caf::atom_constant<caf::atom("flush")>;
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using lines_atom = caf::atom_constant<caf::atom("lines")>;
+using refresh_atom = caf::atom_constant<caf::atom("refresh")>;
 using prepare_atom = caf::atom_constant<caf::atom("prepare")>;
 using pull_atom = caf::atom_constant<caf::atom("pull")>;
 using plan_atom = caf::atom_constant<caf::atom("plan")>;
@@ -49,7 +50,9 @@ using PreparerActor = caf::typed_actor<
     // The job has lines that are not prepared, or its upload has ended.
     caf::reacts_to<lines_atom, JobId>,
     // INTERNAL: prepare the next chunk.
-    caf::reacts_to<prepare_atom>>;
+    caf::reacts_to<prepare_atom>,
+    // INTERNAL: look at the next page of the plan for entries of models that have changed.
+    caf::reacts_to<refresh_atom>>;
 
 // Owns the cursors: hands plan entries to the devices that ask.
 using DispatcherActor = caf::typed_actor<

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "actors/plan_refresh.h"
-
 namespace batchmill {
 namespace {
 
@@ -198,14 +196,18 @@ std::optional<Chunk> read_chunk(PreparerState& state, const Context& context, co
   return chunk;
 }
 
+void wait_for_disk_space(const ActorContext& context, const StorageError& error) {
+  spdlog::error("preparing waits for disk space: {}", error.what());
+  context.options.on_storage_full(error.what());
+}
+
 // The store refused a write of the job in turn. A full disk is given time; other failures end the
 // actor.
 void try_later(Self self, const ActorContext& context, const StorageError& error) {
   // An upload that turned out to hold no request takes its job away.
   if (error.kind() == StorageError::Kind::kMissing) return self->send(self, prepare_atom::value);
   if (error.kind() != StorageError::Kind::kFull) throw error;
-  spdlog::error("preparing waits for disk space: {}", error.what());
-  context.options.on_storage_full(error.what());
+  wait_for_disk_space(context, error);
   self->delayed_send(self, kRetryAfter, prepare_atom::value);
 }
 
@@ -255,7 +257,8 @@ PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerSt
     self->state.workers.push_back(
         self->spawn<caf::linked>(preparing_worker, context, line_preparer));
   }
-  refresh_plan(*context, *line_preparer);
+  self->state.refresh = std::make_unique<PlanRefresh>(context, line_preparer);
+  self->send(self, refresh_atom::value);
   for (const JobId& job : context->store->unfinished_jobs()) self->state.queue.push_back(job);
   self->send(self, prepare_atom::value);
   return {
@@ -279,6 +282,19 @@ PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerSt
           }
           if (!finished) queue.push_back(job);
           if (chunk) start_chunk(self, context, std::move(*chunk));
+        }
+      },
+      [=](refresh_atom) {
+        try {
+          if (self->state.refresh->step()) {
+            self->send(self, refresh_atom::value);
+          } else {
+            self->state.refresh.reset();
+          }
+        } catch (const StorageError& error) {
+          if (error.kind() != StorageError::Kind::kFull) throw;
+          wait_for_disk_space(*context, error);
+          self->delayed_send(self, kRetryAfter, refresh_atom::value);
         }
       },
   };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/context.h"
+#include "actors/plan_refresh.h"
 
 namespace batchmill {
 
@@ -32,6 +33,7 @@ struct PreparerState {
   std::deque<JobId> queue;  // jobs with something to prepare, each once
   std::map<JobId, JobProgress> progress;
   bool busy = false;  // a chunk is with the workers
+  std::unique_ptr<PlanRefresh> refresh;  // until the plan is that of this start's models
 };
 
 PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerState> self,
