@@ -157,6 +157,7 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& config,
   list.add("token_embd.weight", config.vocab_size, hidden);
   if (config.positions == PositionKind::kLearned) {
     list.add("position_embd.weight", config.max_context_tokens, hidden);
+    list.specs.back().more_rows = true;  // a sentence encoder may be meant for shorter texts
   }
   if (config.num_token_types > 0) list.add("token_types.weight", config.num_token_types, hidden);
   if (config.embedding_norm) list.norm("token_embd_norm");

@@ -14,6 +14,7 @@ struct TensorSpec {
   std::string name;
   std::int64_t rows = 1;
   std::int64_t cols = 0;
+  bool more_rows = false;  // the file may have more, which are not used
 };
 
 // "blk.3.attn_q.weight"

@@ -19,7 +19,8 @@ void check_tensor(const TensorSource& tensors, const TensorSpec& spec) {
     tensors.fail("tensor '" + spec.name + "' has type " + tensor->type +
                  ", which is not supported");
   }
-  if (tensor->rows != spec.rows || tensor->cols != spec.cols) {
+  const bool rows_fit = spec.more_rows ? tensor->rows >= spec.rows : tensor->rows == spec.rows;
+  if (!rows_fit || tensor->cols != spec.cols) {
     tensors.fail("tensor '" + spec.name + "' is " + std::to_string(tensor->rows) + " rows of " +
                  std::to_string(tensor->cols) + ", the metadata say " + std::to_string(spec.rows) +
                  " of " + std::to_string(spec.cols));
