@@ -43,8 +43,12 @@ inline void PrintTo(const GgufTwin& twin, std::ostream* stream) {
 }
 
 inline std::vector<GgufTwin> gguf_twins() {
-  return {{"llama3", "f16"},   {"llama3", "q8_0"}, {"llama3", "q4_0"}, {"llama3", "q4_k_m"},
-          {"llama3", "mixed"}, {"qwen2", "f16"},   {"gpt2", "f16"},    {"gemma3_text", "f16"}};
+  return {{"llama3", "f16"},       {"llama3", "q8_0"},     {"llama3", "q4_0"},
+          {"llama3", "q4_k_m"},    {"llama3", "mixed"},    {"qwen2", "f16"},
+          {"qwen2", "q8_0"},       {"qwen2", "q4_0"},      {"qwen2", "q4_k_m"},
+          {"qwen2", "mixed"},      {"gpt2", "f16"},        {"gpt2", "q8_0"},
+          {"gpt2", "q4_0"},        {"gpt2", "q4_k_m"},     {"gemma3_text", "f16"},
+          {"gemma3_text", "q8_0"}, {"gemma3_text", "q4_0"}};
 }
 
 // The tiny models of tests/data/models as Hugging Face folders, one per family and kind of
@@ -75,9 +79,14 @@ inline void PrintTo(const PublishedModel& published, std::ostream* stream) {
   *stream << published.name;
 }
 
+// tools/fetch_vocabularies puts the last two into BATCHMILL_VOCABS.
 inline std::vector<PublishedModel> published_models() {
+  const std::string fetched =
+      environment("BATCHMILL_VOCABS", cache_folder() + "/vocabularies") + "/";
   return {{"smollm2-135m-instruct-q4_1",
-           environment("BATCHMILL_MODEL", cache_folder() + "/SmolLM2-135M-Instruct.Q4_1.gguf")}};
+           environment("BATCHMILL_MODEL", cache_folder() + "/SmolLM2-135M-Instruct.Q4_1.gguf")},
+          {"gemma3-270m-q4_k_m", fetched + "gemma.gguf"},
+          {"qwen2.5-coder-0.5b-q4_k_m", fetched + "pandas.bin"}};
 }
 
 }  // namespace batchmill::testing
