@@ -32,8 +32,10 @@ CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set
       kernels_(kernels_for(set)),
       gemm_(activations_for(dtype, set), deterministic ? &kernels_ : nullptr),
       int8_gemm_(kernels_),
-      num_threads_(num_threads) {
+      num_threads_(std::min(num_threads, omp_get_thread_limit())) {
   if (num_threads < 1) throw std::invalid_argument("a CPU backend needs at least one thread");
+  // oneDNN divides a product by the threads it asked for: with fewer, parts of it stay undone.
+  omp_set_dynamic(0);
 }
 
 std::string CpuBackend::describe() const {
