@@ -46,7 +46,7 @@ struct CpuPlan {
   std::int64_t cache_room_bytes = 0;  // of them, what a KV cache may take beside the weights
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t kv_cache_bytes = 0;
-  std::int32_t num_blocks = 0;  // 0: the weights alone do not fit
+  std::int32_t num_blocks = 0;  // 0: the weights alone do not fit, or it is an encoder
 };
 CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options);
 

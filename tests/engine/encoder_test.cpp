@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/cpu/cpu_encoder.h"
 #include "engine/model_files.h"
+#include "tests/engine/golden_models.h"
 
 namespace batchmill {
 namespace {
@@ -47,8 +50,8 @@ struct Case {
   std::vector<std::vector<double>> embeddings;
 };
 
-std::vector<Case> read_cases() {
-  std::ifstream stream(kFolder + "/golden.json");
+std::vector<Case> read_cases(const std::string& path = kFolder + "/golden.json") {
+  std::ifstream stream(path);
   std::vector<Case> cases;
   for (const nlohmann::json& c : nlohmann::json::parse(stream)) {
     Case one;
@@ -68,8 +71,9 @@ std::vector<Case> read_cases() {
   return cases;
 }
 
-std::unique_ptr<EncoderRunner> make_encoder(CpuDType dtype, InstructionSet set) {
-  const ModelFiles model = read_model_folder(kFolder);
+std::unique_ptr<EncoderRunner> make_encoder(CpuDType dtype, InstructionSet set,
+                                            const std::string& folder = kFolder) {
+  const ModelFiles model = read_model_folder(folder);
   CpuOptions options;
   options.dtype = dtype;
   options.threads = 2;
@@ -120,6 +124,42 @@ TEST_P(EncoderTest, SequencesDoNotDependOnTheirBatch) {
 INSTANTIATE_TEST_SUITE_P(InstructionSets, EncoderTest,
                          ::testing::ValuesIn(supported_instruction_sets()),
                          [](const auto& set) { return instruction_set_name(set.param); });
+
+// A published encoder, which is not in the repository: BATCHMILL_ENCODER names its folder.
+TEST(PublishedEncoderTest, GivesTheReferencesEmbeddings) {
+  const std::string folder =
+      testing::environment("BATCHMILL_ENCODER", testing::cache_folder() + "/all-MiniLM-L6-v2");
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "skipped: no folder " << folder;
+  const std::string golden = std::string(BATCHMILL_TEST_DATA) + "/encoders/all-MiniLM-L6-v2.json";
+  const std::pair<CpuDType, double> limits[] = {
+      {CpuDType::kF32, 1e-6}, {CpuDType::kBF16, 5e-4}, {CpuDType::kInt8, 2e-3}};
+  for (const auto& [dtype, limit] : limits) {
+    const auto runner = make_encoder(dtype, best_instruction_set(), folder);
+    double worst = 0;
+    for (const Case& c : read_cases(golden)) {
+      const auto row = embed(runner.get(), c.inputs)[0];
+      double cosine = 0;
+      for (std::size_t i = 0; i < row.size(); ++i) cosine += row[i] * c.embeddings[0][i];
+      worst = std::max(worst, 1.0 - cosine);
+    }
+    std::cout << testing::dtype_text(dtype) << ": 1 - cosine at most " << worst << "\n";
+    EXPECT_LE(worst, limit);
+  }
+}
+
+TEST(EncoderLimitsTest, MayHaveLearnedMorePositionsThanItIsMeantFor) {
+  const ModelFiles model = read_model_folder(kFolder);
+  ModelConfig config = model.config;
+  CpuOptions options;
+  options.dtype = CpuDType::kF32;
+  const auto whole = make_cpu_encoder(*model.tensors, config, options);
+  config.max_context_tokens = 100;
+  const auto part = make_cpu_encoder(*model.tensors, config, options);
+  EXPECT_EQ(part->max_sequence_tokens(), 100);
+  EXPECT_EQ(embed(part.get(), {Ids(100, 7)}), embed(whole.get(), {Ids(100, 7)}));
+  config.max_context_tokens = 257;  // the table has 256
+  EXPECT_THROW((void)make_cpu_encoder(*model.tensors, config, options), std::runtime_error);
+}
 
 TEST(EncoderLimitsTest, RefusesWhatItCannotEncode) {
   const auto runner = make_encoder(CpuDType::kF32, best_instruction_set());
