@@ -183,7 +183,7 @@ TEST(HfVocabularyTest, NamesThePlaceThatIsBroken) {
 TEST(HfVocabularyTest, DamagedFilesAreRefusedOrWork) {
   std::mt19937 random(31);
   int num_refused = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 500; ++round) {
     std::string text =
         read_text(kFolder + kNames[random() % std::size(kNames)] + "/tokenizer.json");
     for (int i = 0; i < 2; ++i) {
@@ -204,7 +204,7 @@ TEST(HfVocabularyTest, DamagedFilesAreRefusedOrWork) {
     }
     if (!error_of(text).empty()) ++num_refused;
   }
-  EXPECT_GT(num_refused, 500);
+  EXPECT_GT(num_refused, 150);
 }
 
 TEST(RankFileTest, NamesTheLineThatIsBroken) {
