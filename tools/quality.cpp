@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int32_t kWindowTokens = 1024;
 constexpr std::int32_t kRowsPerStep = 128;
+constexpr std::size_t kMostTokens = 12'288;  // a vocabulary of bytes makes 42,000
 
 // What one path says about each predicted token.
 struct Predictions {
@@ -108,7 +109,9 @@ QualityReport measure_quality(const Model& model, const CpuOptions& options) {
   }
   QualityReport report;
   report.window_tokens = std::min(kWindowTokens, model.config().max_context_tokens);
-  const auto windows = cut(model.tokenizer()->encode(kQualityText, false), report.window_tokens);
+  std::vector<TokenId> tokens = model.tokenizer()->encode(kQualityText, false);
+  tokens.resize(std::min(tokens.size(), kMostTokens));
+  const auto windows = cut(tokens, report.window_tokens);
   for (const auto& window : windows) {
     report.num_tokens += static_cast<std::int64_t>(window.size()) - 1;
   }

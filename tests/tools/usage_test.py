@@ -193,7 +193,7 @@ class BenchTest(ProgramTest):
 
     def test_says_what_the_types_in_use_cost(self):
         out, _ = self.batchmill("bench", "--quality", "--model", TINY_MODEL, "--dtype", "int8",
-                                "--kv-dtype", "int8", "--json")
+                                "--kv-dtype", "int8", "--threads", 1, "--json")
         report = json.loads(out)
         self.assertGreater(report["predicted_tokens"], 5000)
         first, last = report["runs"][0], report["runs"][-1]
