@@ -174,8 +174,10 @@ TEST_P(BatchInvarianceTest, GivesEachRequestItsBitsOfBeingAlone) {
       }
     }
   }
-  EXPECT_GT(preemptions, 0);
   EXPECT_GT(hits, 0);
+  if (num_compositions >= 40) {
+    EXPECT_GT(preemptions, 0);
+  }
 }
 
 std::vector<Case> cases() {
