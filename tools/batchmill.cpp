@@ -16,8 +16,7 @@ constexpr const char* kFooter =
     "interrupted.\n\nExample:\n  batchmill run requests.jsonl -o out.jsonl --model model.gguf";
 
 // Commands that the contract with users names and this program does not have.
-constexpr const char* kNotBuilt[] = {"summarize", "resubmit", "keys", "backup",
-                                     "restore",   "compact",  "prune"};
+constexpr const char* kNotBuilt[] = {"summarize", "keys"};
 
 void refuse_commands_not_built(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -84,6 +83,9 @@ int run_tool(int argc, char** argv) {
   add_estimate_command(&app, &settings, &action);
   add_inspect_command(&app, &settings, &action);
   add_doctor_command(&app, &settings, &action);
+  add_resubmit_command(&app, &settings, &action);
+  add_care_commands(&app, &settings, &action);
+  add_restore_command(&app, &settings, &action);
   add_bench_command(&app, &settings, &action);
   try {
     app.parse(argc, argv);

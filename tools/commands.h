@@ -26,6 +26,9 @@ void add_render_command(CLI::App* app, Settings* settings, Action* action);
 void add_estimate_command(CLI::App* app, Settings* settings, Action* action);
 void add_inspect_command(CLI::App* app, Settings* settings, Action* action);
 void add_doctor_command(CLI::App* app, Settings* settings, Action* action);
+void add_care_commands(CLI::App* app, const Settings* settings, Action* action);
+void add_restore_command(CLI::App* app, const Settings* settings, Action* action);
+void add_resubmit_command(CLI::App* app, const Settings* settings, Action* action);
 void add_bench_command(CLI::App* app, Settings* settings, Action* action);
 
 // A subcommand that takes the application's common options too and ends its help with an example.

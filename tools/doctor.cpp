@@ -8,6 +8,7 @@
 #include "engine/cpu/instruction_set.h"
 #include "storage/data_directory.h"
 #include "storage/job_store.h"
+#include "storage/repair.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
 #include "tools/exit_code.h"
@@ -44,7 +45,7 @@ class Doctor {
  public:
   explicit Doctor(const Settings& settings) : settings_(settings) {}
 
-  void examine() {
+  void examine(bool rebuild) {
     const auto config = check("config", [&](Check* check) {
       config_ = settings_.load();
       check->detail =
@@ -53,23 +54,39 @@ class Doctor {
     check_processor();
     if (!config) return;
     check_models();
+    if (rebuild) this->rebuild();
     check_store();
   }
 
+  const std::vector<Check>& checks() const { return checks_; }
+
+ private:
   // Recomputes what can be recomputed from lines and results.
   void rebuild() {
     check("rebuild", [&](Check* check) {
-      const DataDirectory lock(settings_.data_directory(config_), DataDirectory::Lock::kExclusive);
-      JobStore::open(lock.store_path(), config_.storage.options, JobStore::Mode::kReadWrite)
-          ->rebuild();
+      const std::string data = settings_.data_directory(config_);
+      if (DataDirectory::holder(data) == 0 && !std::filesystem::exists(data + "/store/CURRENT")) {
+        check->detail = "there is no store";
+        return;
+      }
+      const DataDirectory lock(data, DataDirectory::Lock::kExclusive);
       check->detail = "plan, ids, order, counters and ledger were made anew";
+      std::unique_ptr<JobStore> store;
+      try {
+        store =
+            JobStore::open(lock.store_path(), config_.storage.options, JobStore::Mode::kReadWrite);
+      } catch (const StorageError& error) {
+        if (error.kind() != StorageError::Kind::kDamaged) throw;
+        // A damaged log is read up to the damage; if it is not the log, this fails as well.
+        store = open_up_to_damage(lock.store_path(), config_.storage.options);
+        check->verdict = Verdict::kWarning;
+        check->detail +=
+            fmt::format("; what a log held behind its damage is lost: {}", error.what());
+      }
+      store->rebuild();
     });
   }
 
-  const std::vector<Check>& checks() const { return checks_; }
-  bool config_is_good() const { return checks_.front().verdict != Verdict::kFailed; }
-
- private:
   // Runs one check; what it throws is its failure. True unless it failed.
   bool check(const std::string& name, const std::function<void(Check*)>& body) {
     Check check;
@@ -163,7 +180,7 @@ class Doctor {
       });
       return;
     }
-    check("store", [&](Check* check) {
+    const bool whole = check("store", [&](Check* check) {
       try {
         const DataDirectory lock(data, DataDirectory::Lock::kShared);
         const std::unique_ptr<JobStore> store =
@@ -180,7 +197,33 @@ class Doctor {
         check->detail = "none yet";
       }
     });
+    if (!whole) check_tables(data);
     check("daemon", [&](Check* check) { check->detail = "none runs on " + data; });
+  }
+
+  // Names what is damaged, and says what is not.
+  void check_tables(const std::string& data) {
+    check("tables", [&](Check* check) {
+      const DataDirectory lock(data, DataDirectory::Lock::kShared);
+      const TableReport report = batchmill::check_tables(lock.store_path());
+      if (report.damaged.empty()) {
+        check->detail = fmt::format("all {} table files are whole", report.tables);
+        return;
+      }
+      std::string text = fmt::format("{} of {} table files are whole; damaged:",
+                                     report.tables - report.damaged.size(), report.tables);
+      bool has_truth = true;
+      for (const DamagedTable& table : report.damaged) {
+        text += fmt::format(" {} ({})", table.file,
+                            table.family.empty() ? table.what : "column family " + table.family);
+        has_truth &= table.family == "ids" || table.family == "plan" || table.family == "prompts" ||
+                     table.family == "attempts" || table.family == "done" ||
+                     table.family == "ledger";
+      }
+      text += has_truth ? "; --rebuild makes them anew from lines and results"
+                        : "; restore the latest backup into a new data directory";
+      throw ToolError(kExitStore, text);
+    });
   }
 
   const Settings& settings_;
@@ -190,8 +233,7 @@ class Doctor {
 
 int doctor(const Settings& settings, bool rebuild) {
   Doctor doctor(settings);
-  doctor.examine();
-  if (rebuild && doctor.config_is_good()) doctor.rebuild();
+  doctor.examine(rebuild);
   int exit_code = kExitDone;
   Json list = Json::array();
   for (const Check& check : doctor.checks()) {

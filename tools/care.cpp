@@ -1,0 +1,162 @@
+// backup, compact, prune: done by the process that holds the store, or here when nobody does.
+#include "actors/care_requests.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "config/duration.h"
+#include "queue/job_client.h"
+#include "storage/data_directory.h"
+#include "storage/job_store.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/submission.h"
+
+namespace batchmill {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kAnswerTimeout = 10s;
+constexpr auto kReaderPatience = 10s;
+
+// Asks a daemon, and again while it is busy with the answer and alive. Throws UnreachableError.
+Json ask_daemon(const std::string& endpoint, const Json& request) {
+  JobClient client(endpoint, "batchmill");
+  while (true) {
+    try {
+      return client.request(request, kAnswerTimeout).header;
+    } catch (const UnreachableError&) {
+      client.request({{"what", "list"}, {"limit", 1}}, kAnswerTimeout);
+    }
+  }
+}
+
+// The directory's own, once nobody else has it; null while a process holds it that can be asked.
+std::unique_ptr<DataDirectory> try_lock(const std::string& data) {
+  const auto give_up = std::chrono::steady_clock::now() + kReaderPatience;
+  while (true) {
+    try {
+      return std::make_unique<DataDirectory>(data, DataDirectory::Lock::kExclusive);
+    } catch (const StorageError& error) {
+      if (error.kind() != StorageError::Kind::kLocked) throw;
+      if (DataDirectory::holder(data) != 0) return nullptr;
+      // A query reads it.
+      if (std::chrono::steady_clock::now() > give_up) throw;
+      std::this_thread::sleep_for(20ms);
+    }
+  }
+}
+
+Json do_here(const DataDirectory& directory, const StorageOptions& options, const Json& request) {
+  std::atomic<bool> stop{false};
+  const auto store = JobStore::open(directory.store_path(), options, JobStore::Mode::kReadWrite);
+  const std::int64_t now_s = std::chrono::duration_cast<std::chrono::seconds>(
+                                 std::chrono::system_clock::now().time_since_epoch())
+                                 .count();
+  Json answer = care_response(request, *store, now_s, stop);
+  if (answer.at("op") == "error") {
+    const bool refused = answer.at("code") == "invalid_request";
+    throw ToolError(refused ? kExitUsage : kExitStore, answer.at("message"));
+  }
+  return answer;
+}
+
+// Absent when there is no store.
+std::optional<Json> do_care(const Settings& settings, Json request) {
+  ::umask(077);
+  request["ticket"] = random_key();
+  if (!settings.endpoint.empty()) return ask_daemon(settings.endpoint, request);
+  const DaemonConfig config = settings.load();
+  const std::string data = settings.data_directory(config);
+  // A holder may end, or another one come, between the look at the lock and the question.
+  for (int attempt = 0;; ++attempt) {
+    if (!std::filesystem::exists(data + "/store/CURRENT") && DataDirectory::holder(data) == 0) {
+      return std::nullopt;
+    }
+    if (const auto lock = try_lock(data)) return do_here(*lock, config.storage.options, request);
+    const int pid = DataDirectory::holder(data);
+    try {
+      return ask_daemon(DataDirectory::control_endpoint(data), request);
+    } catch (const UnreachableError&) {
+      if (DataDirectory::holder(data) == 0 && attempt < 3) continue;
+      throw ToolError(kExitStore,
+                      fmt::format("the data directory {} is held by process {}, which does not "
+                                  "answer (it may be starting)",
+                                  data, pid));
+    }
+  }
+}
+
+// Prints the answer, or with --json the fields named.
+int report(const Settings& settings, Json answer, const std::string& text) {
+  for (const char* field : {"op", "id"}) answer.erase(field);
+  if (settings.json) std::cout << answer.dump() << std::endl;
+  if (!settings.quiet) std::cerr << text << std::endl;
+  return kExitDone;
+}
+
+std::string megabytes(const Json& bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes.get<std::uint64_t>()) / 1e6);
+}
+
+int backup(const Settings& settings, const std::string& directory) {
+  const std::string absolute = std::filesystem::absolute(directory).lexically_normal();
+  const std::optional<Json> answer =
+      do_care(settings, {{"what", "backup"}, {"directory", absolute}});
+  if (!answer) throw ToolError(kExitStore, "there is no store to back up");
+  return report(settings, *answer,
+                fmt::format("{} holds the store as it was, {}, of it new {}", absolute,
+                            megabytes(answer->at("bytes")), megabytes(answer->at("new_bytes"))));
+}
+
+int compact(const Settings& settings) {
+  const Json answer = do_care(settings, {{"what", "compact"}})
+                          .value_or(Json{{"bytes_before", 0}, {"bytes_after", 0}});
+  return report(settings, answer,
+                fmt::format("tables took {} and take {} now", megabytes(answer.at("bytes_before")),
+                            megabytes(answer.at("bytes_after"))));
+}
+
+int prune(const Settings& settings, const std::string& age) {
+  const std::optional<std::int64_t> older_than_s = parse_duration_s(age);
+  if (!older_than_s || *older_than_s < 0) {
+    throw ToolError(kExitUsage, "--older-than " + age + ": expected a duration such as 30d");
+  }
+  const Json answer = do_care(settings, {{"what", "prune"}, {"older_than_s", *older_than_s}})
+                          .value_or(Json{{"jobs", 0}, {"lines", 0}, {"results", 0}});
+  return report(
+      settings, answer,
+      fmt::format("removed {} jobs with {} lines and {} results",
+                  answer.at("jobs").get<std::uint64_t>(), answer.at("lines").get<std::uint64_t>(),
+                  answer.at("results").get<std::uint64_t>()));
+}
+
+}  // namespace
+
+void add_care_commands(CLI::App* app, const Settings* settings, Action* action) {
+  auto text = std::make_shared<std::string>();
+  CLI::App* command =
+      add_command(app, "backup", "Copy the store into a directory; the next time only what is new",
+                  "batchmill backup /mnt/backup/batchmill");
+  command->add_option("DIR", *text, "Empty, or holding the backup that the new one replaces")
+      ->required();
+  command->callback([=] { *action = [=] { return backup(*settings, *text); }; });
+
+  command =
+      add_command(app, "compact", "Give back the space of what was removed", "batchmill compact");
+  command->callback([=] { *action = [=] { return compact(*settings); }; });
+
+  command = add_command(app, "prune", "Remove jobs that ended long ago, with lines and results",
+                        "batchmill prune --older-than 30d");
+  command->add_option("--older-than", *text, "Time since their end, such as 12h or 30d")
+      ->required()
+      ->type_name("DUR");
+  command->callback([=] { *action = [=] { return prune(*settings, *text); }; });
+}
+
+}  // namespace batchmill
