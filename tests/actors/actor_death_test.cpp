@@ -77,6 +77,12 @@ TEST_P(ActorDeathTest, LeavesTheJobRight) {
   std::uint64_t prompt_tokens = 0;
   for (const Json& line : daemon.results(job)) {
     EXPECT_TRUE(ids.insert(line["custom_id"].get<std::string>()).second);
+    if (GetParam() == Victim::kDispatcher) {
+      // Its death is no sign of poison in the lines that were in flight.
+      const Json life = daemon.request(
+          {{"what", "explain"}, {"job", job}, {"custom_id", line["custom_id"]}})["line"];
+      EXPECT_EQ(life["attempts"], 1) << line["custom_id"];
+    }
     prompt_tokens += line["response"]["body"]["usage"]["prompt_tokens"].get<std::uint64_t>();
   }
   EXPECT_EQ(ids.size(), 1500u);

@@ -63,6 +63,15 @@ void DaemonProcess::kill() { ::kill(pid_, SIGKILL); }
 
 void DaemonProcess::terminate() { ::kill(pid_, SIGTERM); }
 
+bool DaemonProcess::wait_stopped() {
+  int status = 0;
+  ::waitpid(pid_, &status, WUNTRACED);
+  waited_ = !WIFSTOPPED(status);
+  return WIFSTOPPED(status);
+}
+
+void DaemonProcess::go_on() { ::kill(pid_, SIGCONT); }
+
 int DaemonProcess::wait() {
   int status = 0;
   ::waitpid(pid_, &status, 0);

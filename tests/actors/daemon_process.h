@@ -21,6 +21,9 @@ class DaemonProcess {
 
   void kill();  // SIGKILL, which no process can handle; from any thread
   void terminate();  // SIGTERM
+  // Waits until the process has stopped itself (SIGSTOP); false: it ended instead.
+  bool wait_stopped();
+  void go_on();  // SIGCONT
   // Waits for the end of the process: its exit code, or the negative number of the signal that
   // ended it.
   int wait();

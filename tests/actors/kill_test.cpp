@@ -14,6 +14,7 @@
 #include "storage/data_directory.h"
 #include "storage/job_store.h"
 #include "tests/actors/daemon_process.h"
+#include "tests/actors/job_audit.h"
 #include "tests/actors/test_client.h"
 #include "tests/actors/test_daemon.h"
 #include "tests/support/reference_data.h"
@@ -44,23 +45,6 @@ std::string conversation_line(std::uint64_t line, int max_tokens) {
   Json all = Json::parse(chat_line(id_of(line), "", max_tokens));
   all["body"]["messages"] = std::move(messages);
   return all.dump() + "\n";
-}
-
-std::uint64_t sum(const std::vector<Json>& rows, const char* path) {
-  const Json::json_pointer pointer(path);
-  std::uint64_t total = 0;
-  for (const Json& row : rows) total += row.at(pointer).get<std::uint64_t>();
-  return total;
-}
-
-// Money in 10⁻¹² units, from its decimal string.
-std::uint64_t picos(const Json& row, const char* part) {
-  std::string text = row["cost"][part].get<std::string>();
-  const std::size_t point = std::min(text.find('.'), text.size());
-  const std::size_t decimals = text.size() - std::min(text.size(), point + 1);
-  EXPECT_LE(decimals, 12u);
-  if (point < text.size()) text.erase(point, 1);
-  return std::stoull(text + std::string(12 - decimals, '0'));
 }
 
 // What a store holds about a job that nobody runs just now.
@@ -115,45 +99,6 @@ class KillTest : public ::testing::Test {
       }
     }
     return snapshot;
-  }
-
-  // Results, counts and bills of a job in which every line is there once.
-  void expect_exact(TestClient& client, const std::string& job, std::size_t num_lines,
-                    std::size_t num_failed) {
-    const Json batch = client.batch(job);
-    EXPECT_EQ(batch["status"], "completed");
-    EXPECT_EQ(batch["request_counts"], Json({{"total", num_lines},
-                                             {"completed", num_lines - num_failed},
-                                             {"failed", num_failed}}));
-    std::vector<Json> results = client.results(job);
-    std::set<std::string> ids;
-    for (const Json& line : results) ids.insert(line["custom_id"].get<std::string>());
-    EXPECT_EQ(ids.size(), num_lines);
-    EXPECT_EQ(results.size(), num_lines);
-    std::erase_if(results, [](const Json& line) { return !line["error"].is_null(); });
-
-    const std::vector<Json> by_job = client.costs(job, "job");
-    const std::vector<Json> by_line = client.costs(job, "line");
-    EXPECT_EQ(by_line.size(), num_lines);
-    for (const char* path :
-         {"/lines/completed", "/lines/failed", "/tokens/prompt", "/tokens/prompt_cached",
-          "/tokens/prompt_computed", "/tokens/recomputed", "/tokens/completion"}) {
-      EXPECT_EQ(sum(by_job, path), sum(by_line, path)) << path;
-    }
-    for (const char* part : {"prompt", "prompt_cached", "completion", "total"}) {
-      std::uint64_t of_job = 0;
-      std::uint64_t of_lines = 0;
-      for (const Json& row : by_job) of_job += picos(row, part);
-      for (const Json& row : by_line) of_lines += picos(row, part);
-      EXPECT_EQ(of_job, of_lines) << part;
-      EXPECT_GT(of_job, 0u) << part;
-    }
-    // Billed is what the results say was used, each once.
-    EXPECT_EQ(sum(by_job, "/tokens/prompt"), sum(results, "/response/body/usage/prompt_tokens"));
-    EXPECT_EQ(sum(by_job, "/tokens/completion"),
-              sum(results, "/response/body/usage/completion_tokens"));
-    EXPECT_EQ(batch["usage"]["input_tokens"], sum(by_job, "/tokens/prompt"));
-    EXPECT_EQ(batch["usage"]["output_tokens"], sum(by_job, "/tokens/completion"));
   }
 
   // Waits until each of these lines has a result.
