@@ -129,8 +129,6 @@ Agreement measure_agreement(const ModelFiles& model, const std::string& golden, 
                             InstructionSet set) {
   CpuOptions options;
   options.dtype = dtype;
-  // The cache of latent rows has no int8 form.
-  if (dtype == CpuDType::kInt8 && !model.config.latent) options.kv_dtype = dtype;
   // A tiny model's products are done before a second thread has woken up.
   options.threads = model.config.hidden_size < 256 ? 1 : 2;
   options.block_size_tokens = 16;

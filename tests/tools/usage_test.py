@@ -44,7 +44,7 @@ class UsageTest(ProgramTest):
                      ["run", lines, "-o", "out", "--order", "random"], ["submit", lines, "--deadline", "soon"],
                      ["submit", lines, "--priority", "11"], ["submit", lines, "--metadata", "novalue"],
                      ["list", "--status", "wonderful"], ["costs", "--by", "moon"],
-                     ["run", lines, "-o", "out", "--model", TINY_MODEL, "--dtype", "int8"],
+                     ["run", lines, "-o", "out", "--model", TINY_MODEL, "--dtype", "fp8"],
                      ["run", lines, "-o", "out", "--model", TINY_MODEL, "--device", "cuda:0"],
                      ["run", lines, "-o", "out", "--model", TINY_MODEL, "--threads", "many"],
                      ["run", lines, "-o", "out"]):
