@@ -3,36 +3,23 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
-#include <random>
+#include <map>
+#include <memory>
 
-#include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpu_runner.h"
+#include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/speed_probe.h"
-#include "engine/engine.h"
-#include "engine/transformer.h"
 #include "queue/wire.h"
+#include "tools/bench_workloads.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
 #include "tools/exit_code.h"
 #include "tools/quality.h"
 #include "tools/served_models.h"
-#include "tools/timing_backend.h"
 
 namespace batchmill {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::uint32_t kSeed = 20'250'101;
-
-struct BenchFlags {
-  bool quality = false;
-  int runs = 5;
-  int prefill_prompts = 4;
-  int prefill_tokens = 512;
-  int decode_sequences = 64;
-  int decode_prompt_tokens = 128;
-  int decode_tokens = 32;
-};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -43,92 +30,21 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// What one kind of step cost in one run.
-struct Measured {
-  double seconds = 0.0;
-  std::int64_t tokens = 0;
-  BackendSums sums;
-};
+double tokens_per_second(const std::vector<Measured>& runs) {
+  std::vector<double> rates;
+  for (const Measured& run : runs) rates.push_back(static_cast<double>(run.tokens) / run.seconds);
+  return median(rates);
+}
 
-// The model on the CPU backend, with a stopwatch between the two.
-class Bench {
- public:
-  Bench(const Model& model, const CpuOptions& options, const EngineOptions& engine_options,
-        std::int32_t num_blocks)
-      : plan_(plan_cpu(model.config(), options)), engine_options_(engine_options), model_(model) {
-    auto cpu = std::make_unique<CpuBackend>(plan_.dtype, plan_.threads, options.instruction_set);
-    cpu_ = cpu.get();
-    Weights weights = load_weights(model.tensors(), model.config(), cpu.get());
-    KvCacheShape shape;
-    shape.num_layers = model.config().num_layers;
-    shape.num_blocks = num_blocks;
-    shape.block_size_tokens = options.block_size_tokens;
-    shape.num_kv_heads = model.config().num_kv_heads;
-    shape.head_dim = model.config().head_dim;
-    shape.dtype = plan_.kv_dtype;
-    auto cache = cpu->make_kv_cache(shape);
-    transformer_ = std::make_unique<Transformer>(
-        model.config(), std::make_unique<TimingBackend>(std::move(cpu), &sums_), std::move(weights),
-        std::move(cache));
-  }
-
-  // Runs `count` prompts of random ids to their ends. Steps are told apart by what they hold; a
-  // step that mixes both kinds counts for neither. Returns a hash of what was generated.
-  std::uint64_t run(int count, int prompt_tokens, int max_tokens, Measured* prefill,
-                    Measured* decode) {
-    Engine engine(engine_options_, transformer_.get(), nullptr);
-    std::mt19937 random(kSeed);
-    std::uniform_int_distribution<TokenId> any_token(0, model_.config().vocab_size - 1);
-    for (int i = 0; i < count; ++i) {
-      Request request;
-      request.id = static_cast<RequestId>(i);
-      for (int t = 0; t < prompt_tokens; ++t) request.prompt.push_back(any_token(random));
-      request.params.temperature = 0.0f;
-      request.params.max_tokens = max_tokens;
-      request.params.ignore_eos = true;
-      engine.add(std::move(request));
-    }
-    std::uint64_t hash = 14'695'981'039'346'656'037ull;
-    while (engine.has_work()) {
-      sums_ = {};
-      const Clock::time_point start = Clock::now();
-      const StepOutput step = engine.step();
-      const double seconds = seconds_since(start);
-      std::int64_t prefill_rows = 0;
-      std::int64_t decode_rows = 0;
-      for (const RequestWork& work : step.work) {
-        prefill_rows += work.num_prefill_tokens;
-        decode_rows += work.num_decode_tokens;
-      }
-      Measured* kind = decode_rows == 0 ? prefill : prefill_rows == 0 ? decode : nullptr;
-      if (kind != nullptr) {
-        kind->seconds += seconds;
-        kind->tokens += prefill_rows + decode_rows;
-        kind->sums.gemm.add(sums_.gemm);
-        kind->sums.attention.add(sums_.attention);
-      }
-      for (const RequestOutput& output : step.finished) {
-        for (const TokenId id : output.choices.front().token_ids) {
-          hash ^= static_cast<std::uint64_t>(id) + (output.id << 32);
-          hash *= 1'099'511'628'211ull;
-        }
-      }
-    }
-    return hash;
-  }
-
-  const CpuPlan& plan() const { return plan_; }
-  std::vector<std::string> gemm_implementations() const { return cpu_->gemm_implementations(); }
-  std::string describe() const { return cpu_->describe(); }
-
- private:
-  CpuPlan plan_;
-  EngineOptions engine_options_;
-  const Model& model_;
-  CpuBackend* cpu_ = nullptr;  // the transformer's
-  BackendSums sums_;
-  std::unique_ptr<Transformer> transformer_;
-};
+// How much longer each workload takes with the deterministic option, in percent.
+Json deterministic_cost(const Workloads& with, const Workloads& without) {
+  const auto percent = [](const std::vector<Measured>& slow, const std::vector<Measured>& fast) {
+    return 100.0 * (tokens_per_second(fast) / tokens_per_second(slow) - 1.0);
+  };
+  return {{"prefill", percent(with.prefill, without.prefill)},
+          {"decode", percent(with.decode, without.decode)},
+          {"shared_decode", percent(with.shared_decode, without.shared_decode)}};
+}
 
 struct Peaks {
   double gemm_flops = 0.0;  // floating-point operations per second
@@ -214,77 +130,105 @@ void print_rates(const char* name, const Json& rates) {
                            100 * number(rates.at("other_time_share")));
 }
 
-int bench(const Settings& settings, const BenchFlags& flags) {
+int bench(const Settings& settings, BenchFlags flags) {
   const DaemonConfig config = settings.load();
   const std::vector<ServedModel> models = open_models(config);
   const Model& model = *models.front().model;
+  if (model.config().encoder) {
+    throw ToolError(kExitUsage,
+                    "bench measures models that generate text; this one makes embeddings");
+  }
   const CpuOptions options = cpu_options(config, config.models.front());
 
   EngineOptions engine_options = config.engine.options;
   engine_options.max_context_tokens = model.config().max_context_tokens;
   engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, flags.decode_sequences);
   const std::int32_t context = model.config().max_context_tokens;
-  const int prefill_tokens = std::min(flags.prefill_tokens, context - 1);
-  const int decode_prompt = std::min(flags.decode_prompt_tokens, context / 2);
-  const int decode_tokens = std::min(flags.decode_tokens, context / 2);
+  flags.prefill_tokens = std::min(flags.prefill_tokens, context - 1);
+  flags.decode_prompt_tokens = std::min(flags.decode_prompt_tokens, context / 2);
+  flags.decode_tokens = std::min(flags.decode_tokens, context / 2);
   const auto blocks_for = [&](int sequences, int tokens) {
     return sequences * ((tokens + options.block_size_tokens) / options.block_size_tokens + 1);
   };
-  Bench bench(model, options, engine_options,
-              std::max(blocks_for(flags.prefill_prompts, prefill_tokens + 1),
-                       blocks_for(flags.decode_sequences, decode_prompt + decode_tokens)));
-
-  const Peaks peaks = measure_peaks(bench.plan(), flags.runs);
-  std::vector<Measured> prefill, decode;
-  std::uint64_t first_hash = 0;
-  for (int i = 0; i <= flags.runs; ++i) {  // the first one warms up
-    Measured prefill_run, decode_run, ignored;
-    std::uint64_t hash =
-        bench.run(flags.prefill_prompts, prefill_tokens, 1, &prefill_run, &ignored);
-    hash ^= bench.run(flags.decode_sequences, decode_prompt, decode_tokens, &ignored, &decode_run);
-    if (i == 0) {
-      first_hash = hash;
-      continue;
-    }
-    if (hash != first_hash) {
-      throw ToolError(kExitUsage, "two runs of the same workload gave different tokens");
-    }
-    prefill.push_back(prefill_run);
-    decode.push_back(decode_run);
+  const std::int32_t num_blocks = std::max(
+      blocks_for(flags.prefill_prompts, flags.prefill_tokens + 1),
+      blocks_for(flags.decode_sequences, flags.decode_prompt_tokens + flags.decode_tokens));
+  BenchModel bench(model, options, engine_options, num_blocks);
+  const CpuPlan& plan = bench.plan();
+  const Peaks peaks = measure_peaks(plan, flags.runs);
+  // The same with the deterministic option turned over, round by round in turn, where the memory
+  // holds the weights twice.
+  std::unique_ptr<BenchModel> other;
+  if (available_memory_bytes() > plan.weight_bytes * 5 / 4) {
+    CpuOptions turned = options;
+    turned.deterministic = !options.deterministic;
+    other = std::make_unique<BenchModel>(model, turned, engine_options, num_blocks);
   }
+  Workloads workloads, other_workloads;
+  for (int i = 0; i <= flags.runs; ++i) {  // the first round warms up
+    bench.run_round(flags, i == 0 ? nullptr : &workloads);
+    if (other != nullptr) other->run_round(flags, i == 0 ? nullptr : &other_workloads);
+  }
+  Json cost = nullptr;
+  if (other != nullptr) {
+    cost = options.deterministic ? deterministic_cost(workloads, other_workloads)
+                                 : deterministic_cost(other_workloads, workloads);
+  }
+  const std::vector<std::string> implementations = bench.gemm_implementations();
 
   Json report = {{"version", BATCHMILL_VERSION},
                  {"device", bench.describe()},
                  {"model", models.front().name},
-                 {"dtype", dtype_name(bench.plan().dtype)},
-                 {"kv_dtype", dtype_name(bench.plan().kv_dtype)},
-                 {"threads", bench.plan().threads},
+                 {"dtype", dtype_name(plan.dtype)},
+                 {"kv_dtype", dtype_name(plan.kv_dtype)},
+                 {"threads", plan.threads},
                  {"config",
-                  {{"seed", kSeed},
+                  {{"seed", kBenchSeed},
                    {"runs", flags.runs},
                    {"prefill_prompts", flags.prefill_prompts},
-                   {"prefill_prompt_tokens", prefill_tokens},
+                   {"prefill_prompt_tokens", flags.prefill_tokens},
                    {"decode_sequences", flags.decode_sequences},
-                   {"decode_prompt_tokens", decode_prompt},
-                   {"decode_tokens", decode_tokens},
+                   {"decode_prompt_tokens", flags.decode_prompt_tokens},
+                   {"decode_tokens", flags.decode_tokens},
                    {"max_num_batched_tokens", engine_options.max_num_batched_tokens}}},
                  {"gemm_peak_gflops", peaks.gemm_flops / 1e9},
                  {"read_peak_gb_per_second", peaks.read_bytes / 1e9},
-                 {"prefill", rates_json(prefill, peaks)},
-                 {"decode", rates_json(decode, peaks)},
-                 {"gemm_implementations", bench.gemm_implementations()}};
+                 {"prefill", rates_json(workloads.prefill, peaks)},
+                 {"decode", rates_json(workloads.decode, peaks)},
+                 {"shared_decode", rates_json(workloads.shared_decode, peaks)},
+                 {"deterministic", options.deterministic},
+                 {"deterministic_cost_percent", cost},
+                 {"gemm_implementations", implementations}};
   if (settings.json) {
     std::cout << report.dump() << std::endl;
     return kExitDone;
   }
   std::cout << fmt::format("{} on {}, {} threads, {} (KV {})\n", models.front().name,
-                           bench.describe(), bench.plan().threads, dtype_name(bench.plan().dtype),
-                           dtype_name(bench.plan().kv_dtype));
+                           bench.describe(), plan.threads, dtype_name(plan.dtype),
+                           dtype_name(plan.kv_dtype));
   std::cout << fmt::format("measured peaks: {:.1f} GFLOP/s in GEMMs, {:.2f} GB/s of reading\n",
                            peaks.gemm_flops / 1e9, peaks.read_bytes / 1e9);
   print_rates("prefill", report.at("prefill"));
   print_rates("decode", report.at("decode"));
-  for (const std::string& name : bench.gemm_implementations()) std::cout << "  " << name << '\n';
+  print_rates("shared", report.at("shared_decode"));
+  if (cost.is_null()) {
+    std::cout << "what deterministic costs is not measured: no memory for the weights twice\n";
+  } else {
+    std::cout << fmt::format(
+        "deterministic costs {:+.1f} % of prefill, {:+.1f} % of decode, {:+.1f} % of decode after "
+        "shared prompts{}\n",
+        cost.at("prefill").get<double>(), cost.at("decode").get<double>(),
+        cost.at("shared_decode").get<double>(), options.deterministic ? " (in use)" : "");
+  }
+  // "960x576 rows 64: brg:…" by what is behind the shape.
+  std::map<std::string, int> shapes_by_name;
+  for (const std::string& line : implementations) {
+    const std::size_t colon = line.find(": ");
+    ++shapes_by_name[colon == std::string::npos ? line : line.substr(colon + 2)];
+  }
+  for (const auto& [name, shapes] : shapes_by_name) {
+    std::cout << fmt::format("products of {} shapes by {}\n", shapes, name);
+  }
   std::cout << std::flush;
   return kExitDone;
 }

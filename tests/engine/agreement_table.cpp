@@ -56,7 +56,7 @@ void print_table() {
                {CpuDType::kF32, CpuDType::kBF16});
   }
   for (const testing::PublishedModel& published : testing::published_models()) {
-    print_rows(published.name, "GGUF", published.path, published.golden(BATCHMILL_SOURCE_DIR),
+    print_rows(published.name, "GGUF", published.path, published.golden(),
                {CpuDType::kF32, CpuDType::kBF16, CpuDType::kInt8});
   }
 }

@@ -125,11 +125,10 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, EncoderTest,
                          ::testing::ValuesIn(supported_instruction_sets()),
                          [](const auto& set) { return instruction_set_name(set.param); });
 
-// A published encoder, which is not in the repository: BATCHMILL_ENCODER names its folder.
+// A published encoder, which is not in the repository.
 TEST(PublishedEncoderTest, GivesTheReferencesEmbeddings) {
-  const std::string folder =
-      testing::environment("BATCHMILL_ENCODER", testing::cache_folder() + "/all-MiniLM-L6-v2");
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "skipped: no folder " << folder;
+  const std::string folder = testing::vocabulary_file("minilm");
+  if (folder.empty()) GTEST_SKIP() << "skipped: no folder minilm (BATCHMILL_VOCABS)";
   const std::string golden = std::string(BATCHMILL_TEST_DATA) + "/encoders/all-MiniLM-L6-v2.json";
   const std::pair<CpuDType, double> limits[] = {
       {CpuDType::kF32, 1e-6}, {CpuDType::kBF16, 5e-4}, {CpuDType::kInt8, 2e-3}};

@@ -1,12 +1,12 @@
 // The models whose reference outputs the tests hold, and where they are.
 #pragma once
 
-#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "engine/cpu/cpu_runner.h"
+#include "tests/support/reference_data.h"
 
 namespace batchmill::testing {
 
@@ -58,35 +58,22 @@ inline std::vector<std::string> model_folders() {
           "qwen2-yarn", "qwen3",  "gpt2",         "gemma3_text", "deepseek_v3"};
 }
 
-inline std::string environment(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : otherwise;
-}
-
-inline std::string cache_folder() { return environment("HOME", "") + "/.cache/batchmill"; }
-
 // A published model, which is not in the repository; nor are its reference outputs.
 struct PublishedModel {
   std::string name;  // of the golden file, without .json
   std::string path;  // of the model
-  std::string golden(const std::string& source_folder) const {
-    return environment("BATCHMILL_REFERENCE", source_folder + "/../shared/reference") + "/real/" +
-           name + ".json";
-  }
+  std::string golden() const { return reference_file("real/" + name + ".json"); }
 };
 
 inline void PrintTo(const PublishedModel& published, std::ostream* stream) {
   *stream << published.name;
 }
 
-// tools/fetch_vocabularies puts the last two into BATCHMILL_VOCABS.
+// The paths of those that are not there are empty.
 inline std::vector<PublishedModel> published_models() {
-  const std::string fetched =
-      environment("BATCHMILL_VOCABS", cache_folder() + "/vocabularies") + "/";
-  return {{"smollm2-135m-instruct-q4_1",
-           environment("BATCHMILL_MODEL", cache_folder() + "/SmolLM2-135M-Instruct.Q4_1.gguf")},
-          {"gemma3-270m-q4_k_m", fetched + "gemma.gguf"},
-          {"qwen2.5-coder-0.5b-q4_k_m", fetched + "pandas.bin"}};
+  return {{"smollm2-135m-instruct-q4_1", model_file()},
+          {"gemma3-270m-q4_k_m", vocabulary_file("gemma.gguf")},
+          {"qwen2.5-coder-0.5b-q4_k_m", vocabulary_file("pandas.bin")}};
 }
 
 }  // namespace batchmill::testing

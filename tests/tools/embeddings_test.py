@@ -12,9 +12,9 @@ from driver import ProgramTest
 SOURCE = Path(__file__).resolve().parent.parent.parent
 REFERENCE = Path(os.environ.get("BATCHMILL_REFERENCE", SOURCE.parent / "shared" / "reference"))
 BERT = REFERENCE / "models" / "bert"
-# The folder of all-MiniLM-L6-v2: config.json, model.safetensors, tokenizer.json, …
-MINILM = Path(os.environ.get("BATCHMILL_EMBEDDING_MODEL",
-                             Path.home() / ".cache/batchmill/all-MiniLM-L6-v2"))
+# The folder of all-MiniLM-L6-v2 as tools/fetch_vocabularies puts it there.
+MINILM = Path(os.environ.get("BATCHMILL_VOCABS")
+              or Path.home() / ".cache/batchmill/vocabularies") / "minilm"
 # Of transformers: the mean of the last hidden states, scaled to unit length.
 MINILM_GOLDEN = SOURCE / "tests/data/minilm.json"
 
@@ -72,7 +72,7 @@ class EmbeddingsTest(ProgramTest):
 
     def test_texts_of_a_sentence_encoder(self):
         if not MINILM.is_dir():
-            self.skipTest(f"skipped: no {MINILM} (BATCHMILL_EMBEDDING_MODEL)")
+            self.skipTest(f"skipped: no {MINILM} (BATCHMILL_VOCABS)")
         golden = json.loads(MINILM_GOLDEN.read_text(encoding="utf-8"))
         lines = [embedding_line(f"{i}", case["text"]) for i, case in enumerate(golden)]
         bodies, failures = self.run_job(MINILM, lines, "--dtype", "f32")
