@@ -289,7 +289,7 @@ const std::vector<ModelKey>& model_keys() {
       ModelKey{.name = "path",
                .type = KeyType::kPath,
                .field = [](ModelConfigEntry& m) -> std::string& { return m.path; },
-               .meaning = "The model's GGUF file. Required."},
+               .meaning = "The model: a GGUF file or a Hugging Face folder. Required."},
       ModelKey{
           .name = "dtype",
           .type = KeyType::kChoice,
@@ -301,7 +301,7 @@ const std::vector<ModelKey>& model_keys() {
                .field = [](ModelConfigEntry& m) -> std::string& { return m.kv_dtype; },
                .choices = {"auto", "f32", "bf16", "int8"},
                .later = {"int4", "fp8"},
-               .meaning = "Type of the KV cache. \"auto\": as dtype."},
+               .meaning = "Type of the KV cache. \"auto\": as activations (bf16 or f32)."},
       ModelKey{.name = "device",
                .type = KeyType::kChoice,
                .field = [](ModelConfigEntry& m) -> std::string& { return m.device; },

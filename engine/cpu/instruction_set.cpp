@@ -18,6 +18,10 @@ const char* instruction_set_name(InstructionSet set) {
   return "unknown";
 }
 
+bool has_tile_products() {
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+}
+
 std::vector<InstructionSet> supported_instruction_sets() {
   std::vector<InstructionSet> sets = {InstructionSet::kBaseline};
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return sets;

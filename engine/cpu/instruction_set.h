@@ -16,6 +16,9 @@ enum class InstructionSet : std::uint8_t {
 
 const char* instruction_set_name(InstructionSet set);
 
+// This processor multiplies tiles of bf16 (AMX), which oneDNN uses.
+bool has_tile_products();
+
 // What this processor and operating system can run; never empty.
 std::vector<InstructionSet> supported_instruction_sets();
 InstructionSet best_instruction_set();
