@@ -37,21 +37,7 @@ BATCHMILL_INLINE Floats dot_pairs(Floats sum, std::uint32_t a, Words b) {
       reinterpret_cast<__m512bh>(b));
 }
 
-BATCHMILL_INLINE Ints widen_bytes(const std::int8_t* source) {
-  return reinterpret_cast<Ints>(
-      _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source))));
-}
-
-BATCHMILL_INLINE Ints dot_shorts(Ints sum, Ints a, Ints b) {
-  return reinterpret_cast<Ints>(_mm512_dpwssd_epi32(
-      reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
-}
-
-BATCHMILL_INLINE Ints dot_bytes(Ints sum, Words weights, std::int32_t values) {
-  return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum),
-                                                    reinterpret_cast<__m512i>(weights),
-                                                    _mm512_set1_epi32(values)));
-}
+#include "engine/cpu/vnni_kernel.inc"
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "engine/gguf.h"
 #include "engine/model.h"
 #include "tests/engine/gguf_split.h"
+#include "tests/engine/temporary_folder.h"
 
 namespace batchmill {
 namespace {
@@ -22,13 +23,7 @@ constexpr int kParts = 3;
 
 class GgufPartsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "batchmill-parts-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    testing::write_parts(whole_, kParts, folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { testing::write_parts(whole_, kParts, folder_); }
 
   std::string part(int index) const { return (folder_ / part_name(index, kParts)).string(); }
 
@@ -53,7 +48,8 @@ class GgufPartsTest : public ::testing::Test {
   }
 
   const GgufFile whole_{BATCHMILL_TEST_DATA "/models/llama3/model-q4_0.gguf"};
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(GgufPartsTest, TheFirstPartOpensTheWholeModel) {
