@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "queue/socket_events.h"
 #include "queue/socket_path.h"
 #include "queue/wake_up.h"
 
@@ -62,9 +64,7 @@ class JobServer::Impl {
       : options_(std::move(options)),
         server_name_(std::move(server_name)),
         handler_(std::move(handler)),
-        router_(context_, zmq::socket_type::router),
-        monitor_(context_, zmq::socket_type::pair) {
-    monitor_.set(zmq::sockopt::linger, 0);
+        router_(context_, zmq::socket_type::router) {
     router_.set(zmq::sockopt::router_mandatory, true);
     router_.set(zmq::sockopt::sndhwm, kMessagesInPipe);
     router_.set(zmq::sockopt::rcvhwm, kMessagesInPipe);
@@ -74,11 +74,8 @@ class JobServer::Impl {
     router_.set(zmq::sockopt::linger, 0);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(std::max<std::uint64_t>(
                                               options_.max_message_bytes, kMaxHeaderBytes)));
-    const int events = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED;
-    if (zmq_socket_monitor(router_.handle(), "inproc://connections", events) != 0) {
-      throw zmq::error_t();
-    }
-    monitor_.connect("inproc://connections");
+    events_.emplace(context_, router_,
+                    ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
     for (const std::string& endpoint : options_.endpoints) bind(endpoint);
     thread_ = std::jthread([this] { run(); });
   }
@@ -87,7 +84,7 @@ class JobServer::Impl {
     stopping_ = true;
     wake_up_.set();
     thread_.join();
-    monitor_.close();
+    events_.reset();
     router_.close();
     context_.close();  // waits for what lingers
   }
@@ -142,11 +139,11 @@ class JobServer::Impl {
       const bool stopping = stopping_;
       const bool wait_forever = blocked_.empty() && !more_to_read_ && !stopping;
       zmq::pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
-                                 {monitor_.handle(), 0, ZMQ_POLLIN, 0},
+                                 {events_->poll_handle(), 0, ZMQ_POLLIN, 0},
                                  {nullptr, wake_up_.fd(), ZMQ_POLLIN, 0}};
       zmq_poll(items, 3, wait_forever ? -1 : more_to_read_ ? 0 : retry_ms_);
       wake_up_.clear();
-      read_monitor();
+      read_events();
       if (!stopping) read_messages();
       take_queue();
       flush_blocked();
@@ -155,19 +152,12 @@ class JobServer::Impl {
     router_.set(zmq::sockopt::linger, kLingerMs);
   }
 
-  void read_monitor() {
-    zmq::message_t event, address;
-    while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
-      if (event.more() && !monitor_.recv(address)) return;
-      std::uint16_t kind = 0;
-      std::int32_t fd = 0;
-      if (event.size() < sizeof kind + sizeof fd) continue;
-      std::copy_n(event.data<char>(), sizeof kind, reinterpret_cast<char*>(&kind));
-      std::copy_n(event.data<char>() + sizeof kind, sizeof fd, reinterpret_cast<char*>(&fd));
-      if (kind == ZMQ_EVENT_ACCEPTED) {
-        open_fds_.insert(fd);
+  void read_events() {
+    while (const auto event = events_->read()) {
+      if (event->kind == ZMQ_EVENT_ACCEPTED) {
+        open_fds_.insert(event->value);
       } else {
-        open_fds_.erase(fd);
+        open_fds_.erase(event->value);
       }
       connections_ = static_cast<std::int32_t>(open_fds_.size());
     }
@@ -229,7 +219,7 @@ class JobServer::Impl {
                       kProtocolVersion,
                       version == hello.end() ? "names none" : "speaks " + version->dump()));
     }
-    read_monitor();  // this peer's connection was counted before its first message came
+    read_events();  // this peer's connection was counted before its first message came
     if (!peers_.contains(peer) && connections_ > options_.max_connections) {
       return reject(peer, hello, "too_many_connections",
                     fmt::format("{} clients are connected already", options_.max_connections));
@@ -333,7 +323,7 @@ class JobServer::Impl {
   Handler handler_;
   zmq::context_t context_;
   zmq::socket_t router_;
-  zmq::socket_t monitor_;
+  std::optional<SocketEvents> events_;
   WakeUp wake_up_;
   std::vector<std::string> bound_;
 

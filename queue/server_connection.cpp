@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <zmq.hpp>
 
 #include "queue/job_client.h"
+#include "queue/socket_events.h"
 #include "queue/socket_path.h"
 
 namespace batchmill {
@@ -34,10 +36,10 @@ std::string text_of(const Json& header, const char* name) {
 struct ServerConnection::Sockets {
   zmq::context_t context;
   zmq::socket_t dealer;
-  zmq::socket_t monitor;
+  std::optional<SocketEvents> events;
 
   void close() {
-    if (monitor) monitor.close();
+    events.reset();
     if (dealer) dealer.close();
   }
 };
@@ -95,14 +97,7 @@ void ServerConnection::connect() {
     dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
     dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
     dealer.set(zmq::sockopt::maxmsgsize, kMaxAnswerBytes);
-    // A name of its own: the last connection's goes only after a while.
-    const std::string events = fmt::format("inproc://connection-{}", ++connections_made_);
-    if (zmq_socket_monitor(dealer.handle(), events.c_str(), ZMQ_EVENT_DISCONNECTED) != 0) {
-      throw zmq::error_t();
-    }
-    sockets_->monitor = zmq::socket_t(sockets_->context, zmq::socket_type::pair);
-    sockets_->monitor.set(zmq::sockopt::linger, 0);
-    sockets_->monitor.connect(events);
+    sockets_->events.emplace(sockets_->context, dealer, ZMQ_EVENT_DISCONNECTED);
     dealer.connect(endpoint_);
   } catch (const zmq::error_t& error) {
     sockets_->close();
@@ -127,7 +122,7 @@ ServerConnection::Event ServerConnection::next(WireMessage* message, Deadline& d
   while (true) {
     const auto wanted = static_cast<short>(want_write ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN);
     zmq::pollitem_t items[] = {{sockets_->dealer.handle(), 0, wanted, 0},
-                               {sockets_->monitor.handle(), 0, ZMQ_POLLIN, 0},
+                               {sockets_->events->poll_handle(), 0, ZMQ_POLLIN, 0},
                                {nullptr, deadline.fd(), ZMQ_POLLIN, 0}};
     zmq_poll(items, 3, wait ? -1 : 0);
     // What arrived counts first, even if the server has left since.
@@ -141,10 +136,7 @@ ServerConnection::Event ServerConnection::next(WireMessage* message, Deadline& d
       return Event::kLost;
     }
     if (items[1].revents != 0) {
-      zmq::message_t frame;
-      do {
-        if (!sockets_->monitor.recv(frame)) break;
-      } while (frame.more());
+      if (!sockets_->events->read()) continue;
       welcomed_ = connected_ = false;
       return Event::kLost;
     }

@@ -49,7 +49,6 @@ class ServerConnection {
   std::unique_ptr<Sockets> sockets_;
   bool connected_ = false;  // the sockets have not lost their server
   bool welcomed_ = false;  // … and it knows this client
-  int connections_made_ = 0;
   int backoff_ms_ = 0;
   std::uint64_t max_message_bytes_ = 0;
 };

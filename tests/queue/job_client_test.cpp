@@ -4,17 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "queue/content_hash.h"
 #include "queue/input_stream.h"
 #include "tests/queue/memory_intake.h"
+#include "tests/queue/zmtp_peer.h"
 
 namespace batchmill {
 namespace {
@@ -179,6 +183,42 @@ TEST_F(JobClientTest, GoesOnAfterARestartInMidUpload) {
     expect_stored(disk_.jobs["k"], 3000);
     EXPECT_TRUE(disk_.jobs["k"].sealed);
   }
+}
+
+// A server that dies again and again, also while the client connects anew by itself and by libzmq.
+TEST_F(JobClientTest, GetsItsAnswerAtLastFromAServerThatKeepsDying) {
+  const std::string path = (folder_ / "queue.sock").string();
+  const int listener = listen_at(path);
+  std::atomic<bool> dying = true;
+  std::jthread server([&] {
+    std::minstd_rand random(7);
+    for (int round = 0; round < 60; ++round) {
+      ZmtpPeer peer = ZmtpPeer::accept(listener);
+      const int patience = static_cast<int>(random() % 4);
+      if (patience == 0 || !peer.shake_hands("ROUTER")) continue;
+      if (patience == 1 || !peer.read_message()) continue;
+      peer.send_frame(R"({"op":"welcome","version":1,"max_message_bytes":1024})");
+      if (patience == 2 || !peer.read_message()) continue;
+      peer.send_frame(R"({"op":"error","code":"no_hello","message":"who are you?"})");
+    }
+    dying = false;
+    while (true) {
+      ZmtpPeer peer = ZmtpPeer::accept(listener);
+      if (!peer.shake_hands("ROUTER") || !peer.read_message()) continue;
+      if (!peer.send_frame(R"({"op":"welcome","version":1,"max_message_bytes":1024})")) continue;
+      const auto request = peer.read_message();
+      if (!request) continue;
+      Json answer = {{"op", "response"}, {"id", Json::parse(request->front())["id"]}};
+      if (peer.send_frame(answer.dump()) && peer.wait_for_end()) return;
+    }
+  });
+  {
+    JobClient client("ipc://" + path, "test");
+    EXPECT_EQ(client.request({{"what", "echo"}}, kLong).header["op"], "response");
+    EXPECT_FALSE(dying);
+  }
+  server.join();
+  ::close(listener);
 }
 
 TEST_F(JobClientTest, TellsTheServerThatTheContentBroke) {
