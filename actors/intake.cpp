@@ -134,6 +134,7 @@ void seal(const JobId& id, Upload& upload, const ActorContext& context) {
   }
   const std::optional<Job> job = store.job(id);
   Json answer = sealed_header(id.to_string(), job ? job->state.request_lines : 0);
+  spdlog::info("{} is taken in: {} lines", id.to_string(), job ? job->state.request_lines : 0);
   if (upload.end_request.contains("id")) answer["id"] = upload.end_request["id"];
   context.reply(upload.peer, {std::move(answer), "", false});
   send_to<PreparerActor>(context.directory, lines_atom::value, id);

@@ -307,9 +307,14 @@ Json life_of(const JobStore& store, const Job& job, std::uint64_t line,
   }
   life["status"] = result->outcome == LineOutcome::kCompleted ? "completed" : "failed";
   if (result->ended_with_job) {
-    life["error"] = ended_line(result->error_code).code;
+    const EndedLine ended = ended_line(result->error_code);
+    life["error"] = ended.code;
+    life["error_message"] = ended.message;
+  } else if (result->error_code.empty()) {
+    life["error"] = nullptr;
   } else {
-    life["error"] = result->error_code.empty() ? Json() : Json(result->error_code);
+    life["error"] = result->error_code;
+    life["error_message"] = Json::parse(result->output).at("error").at("message");
   }
   life["attempts"] = result->ended_with_job ? attempts : result->attempt;
   life["model"] = result->model.empty() ? Json() : Json(result->model);

@@ -111,7 +111,9 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
   }
   send_to<DispatcherActor>(context.directory, done_atom::value, std::move(keys));
   for (const JobId& job : context.store->end_finished_jobs(context.clock->now_s())) {
-    spdlog::info("{} has ended", job.to_string());
+    const JobCounters counters = context.store->job(job).value().counters;
+    spdlog::info("{} has ended: {} lines done, {} failed", job.to_string(), counters.completed,
+                 counters.failed);
   }
 }
 

@@ -169,6 +169,11 @@ class RunTest(ProgramTest):
         life = json.loads(self.batchmill("explain", job, "a", "--json")[0])
         self.assertEqual(life["status"], "completed")
         self.assertEqual(life["device"], "cpu:0")
+        failed = json.loads(self.batchmill("explain", job, "c", "--json")[0])
+        self.assertEqual(failed["status"], "failed")
+        record = self.read_lines(self.dir / "err.jsonl")[0]["error"]
+        self.assertEqual(failed["error"], record["code"])
+        self.assertEqual(failed["error_message"], record["message"])
         self.assertIn(job, self.batchmill("status")[0])
         self.assertIn("completed", self.batchmill("status", job)[0])
 
