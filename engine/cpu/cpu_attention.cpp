@@ -1,8 +1,7 @@
 // CpuBackend's operations on the cache of keys and values.
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstring>
 
@@ -122,8 +121,7 @@ void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
   const auto rotate = kernels_.rotate[index_of(qkv.dtype)];
   const auto store = kernels_.store_kv[index_of(qkv.dtype)][index_of(shape.dtype)];
   const std::int64_t head_bytes = std::int64_t{heads_.head_dim} * dtype_bytes(qkv.dtype);
-#pragma omp parallel for schedule(static) num_threads(threads_for(qkv.rows, 2 * qkv.cols))
-  for (std::int32_t i = 0; i < qkv.rows; ++i) {
+  divide_rows(qkv.rows, 2 * qkv.cols, [&](std::int32_t i) {
     std::byte* row = row_of(qkv, i);
     if (norms.query.data != nullptr) {
       norm_heads(row, heads_.num_heads, heads_.head_dim, norms.query.row<float>(0), norms.epsilon);
@@ -148,7 +146,7 @@ void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
       store(key, key + heads_.num_kv_heads * head_bytes, heads_.head_dim, rotation,
             in_block % kKvGroupTokens, group(0), group(1));
     }
-  }
+  });
 }
 
 void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
@@ -159,9 +157,9 @@ void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t
     attention_planned_ = true;
   }
   const auto attend = kernels_.attend[index_of(qkv.dtype)][index_of(shape.dtype)];
-  const auto num_tiles = static_cast<std::int64_t>(tiles_.size());
-#pragma omp parallel num_threads(num_tiles > 1 ? num_threads_ : 1)
-  {
+  const auto num_tiles = static_cast<std::int32_t>(tiles_.size());
+  std::atomic<std::int64_t> next{num_tiles};
+  team_.run(num_tiles > 1 ? num_threads_ : 1, [&](std::int32_t thread) {
     AttentionTask task;
     task.query_stride = qkv.cols;
     task.output_stride = output.cols;
@@ -173,15 +171,14 @@ void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t
     task.scale = rule.scale;
     task.window_tokens = rule.window_tokens;
     task.causal = rule.causal;
-    task.scratch = static_cast<float*>(scratch_->data()) +
-                   scratch_floats_ * static_cast<std::size_t>(omp_get_thread_num());
+    task.scratch =
+        static_cast<float*>(scratch_->data()) + scratch_floats_ * static_cast<std::size_t>(thread);
     // Tiles differ in the number of keys they see, so threads take the next one when free. The
     // dearest come first: the last tiles of a sequence see most.
-#pragma omp for schedule(dynamic)
-    for (std::int64_t i = num_tiles - 1; i >= 0; --i) {
+    for (std::int64_t i = 0; (i = --next) >= 0;) {
       attend_tile(tiles_[static_cast<std::size_t>(i)], qkv, rule, output, &task, attend);
     }
-  }
+  });
 }
 
 void CpuBackend::attend_tile(const AttentionTile& tile, const Tensor& qkv,

@@ -30,9 +30,10 @@ CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set
                        bool deterministic)
     : dtype_(dtype),
       kernels_(kernels_for(set)),
+      num_threads_(std::min(num_threads, omp_get_thread_limit())),
+      team_(num_threads_, dtype == DType::kI8 ? TeamKind::kOwn : TeamKind::kOpenMp),
       gemm_(activations_for(dtype, set), deterministic ? &kernels_ : nullptr),
-      int8_gemm_(kernels_),
-      num_threads_(std::min(num_threads, omp_get_thread_limit())) {
+      int8_gemm_(kernels_, &team_) {
   if (num_threads < 1) throw std::invalid_argument("a CPU backend needs at least one thread");
   // oneDNN divides a product by the threads it asked for: with fewer, parts of it stay undone.
   omp_set_dynamic(0);
@@ -53,10 +54,10 @@ void CpuBackend::upload(std::span<const std::byte> host, void* device) {
 
 void CpuBackend::download(const Tensor& device, std::span<float> host) {
   const auto cols = static_cast<std::size_t>(device.cols);
-#pragma omp parallel for schedule(static) num_threads(threads_for(device.rows, device.cols))
-  for (std::int32_t i = 0; i < device.rows; ++i) {
-    std::memcpy(host.data() + i * cols, device.row<float>(i), cols * sizeof(float));
-  }
+  divide_rows(device.rows, device.cols, [&](std::int32_t i) {
+    std::memcpy(host.data() + static_cast<std::size_t>(i) * cols, device.row<float>(i),
+                cols * sizeof(float));
+  });
 }
 
 std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvCacheShape& shape) {
@@ -85,7 +86,7 @@ std::unique_ptr<Matrix> CpuBackend::make_matrix(std::int32_t out_features, std::
                                                 const RowSource& rows,
                                                 std::span<const float> bias) {
   if (dtype_ == DType::kI8 && Int8Gemm::can_pack(in_features)) {
-    return int8_gemm_.pack(out_features, in_features, rows, bias, num_threads_);
+    return int8_gemm_.pack(out_features, in_features, rows, bias);
   }
   omp_set_num_threads(num_threads_);
   return gemm_.pack(out_features, in_features, rows, bias);
@@ -95,25 +96,24 @@ std::unique_ptr<DeviceBuffer> CpuBackend::make_table(std::int32_t rows, std::int
                                                      const RowSource& source) {
   const Tensor table{nullptr, activation_dtype(), rows, cols};
   auto buffer = allocate(table.bytes());
-#pragma omp parallel num_threads(num_threads_)
-  {
-    std::vector<float> row(static_cast<std::size_t>(cols));
-#pragma omp for schedule(static)
-    for (std::int32_t i = 0; i < rows; ++i) {
-      source(i, row.data());
-      std::byte* target = static_cast<std::byte*>(buffer->data()) + i * table.row_bytes();
-      if (table.dtype == DType::kF32) {
-        std::memcpy(target, row.data(), table.row_bytes());
-      } else {
-        std::transform(row.begin(), row.end(), reinterpret_cast<std::uint16_t*>(target),
-                       bfloat16_from_float);
-      }
+  std::vector<std::vector<float>> work(static_cast<std::size_t>(num_threads_),
+                                       std::vector<float>(static_cast<std::size_t>(cols)));
+  team_.divide(num_threads_, rows, [&](std::int32_t i, std::int32_t thread) {
+    std::vector<float>& row = work[static_cast<std::size_t>(thread)];
+    source(i, row.data());
+    std::byte* target =
+        static_cast<std::byte*>(buffer->data()) + static_cast<std::size_t>(i) * table.row_bytes();
+    if (table.dtype == DType::kF32) {
+      std::memcpy(target, row.data(), table.row_bytes());
+    } else {
+      std::transform(row.begin(), row.end(), reinterpret_cast<std::uint16_t*>(target),
+                     bfloat16_from_float);
     }
-  }
+  });
   return buffer;
 }
 
-int CpuBackend::threads_for(std::int32_t rows, std::int32_t cols) const {
+std::int32_t CpuBackend::threads_for(std::int32_t rows, std::int32_t cols) const {
   return std::int64_t{rows} * cols < kMinParallelElements ? 1 : num_threads_;
 }
 
@@ -136,28 +136,25 @@ void CpuBackend::begin_step(const Batch& batch, const HeadShape& heads) {
 
 void CpuBackend::embed(const Tensor& table, float scale, const Tensor& output) {
   const auto widen = kernels_.widen[index_of(table.dtype)];
-#pragma omp parallel for schedule(static) num_threads(threads_for(output.rows, output.cols))
-  for (std::int32_t i = 0; i < output.rows; ++i) {
+  divide_rows(output.rows, output.cols, [&](std::int32_t i) {
     const TokenId token = batch_->token_ids[static_cast<std::size_t>(i)];
     widen(row_of(table, token), output.cols, scale, output.row<float>(i));
-  }
+  });
 }
 
 void CpuBackend::add_positions(const Tensor& table, const Tensor& sum) {
-#pragma omp parallel for schedule(static) num_threads(threads_for(sum.rows, sum.cols))
-  for (std::int32_t i = 0; i < sum.rows; ++i) {
+  divide_rows(sum.rows, sum.cols, [&](std::int32_t i) {
     const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
     assert(position < table.rows);
     kernels_.add_row(table.row<float>(position), sum.cols, 1.0f, sum.row<float>(i));
-  }
+  });
 }
 
 void CpuBackend::rotation_table(const Rotation& rotation, const Tensor& output) {
   const std::int32_t half = rotation.frequencies.cols;
   const float* frequencies = rotation.frequencies.row<float>(0);
   const float magnitude = rotation.config.attention_factor;
-#pragma omp parallel for schedule(static) num_threads(threads_for(output.rows, 16 * output.cols))
-  for (std::int32_t i = 0; i < output.rows; ++i) {
+  divide_rows(output.rows, 16 * output.cols, [&](std::int32_t i) {
     const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
     const float growth = rope_base_growth(rotation.config, position);
     float* row = output.row<float>(i);
@@ -170,7 +167,7 @@ void CpuBackend::rotation_table(const Rotation& rotation, const Tensor& output) 
       row[j] = std::cos(angle) * magnitude;
       row[half + j] = std::sin(angle) * magnitude;
     }
-  }
+  });
 }
 
 void CpuBackend::norm_row(const float* input, const Norm& norm, std::int32_t cols, DType dtype,
@@ -185,27 +182,23 @@ void CpuBackend::norm_row(const float* input, const Norm& norm, std::int32_t col
 }
 
 void CpuBackend::norm(const Tensor& input, const Norm& norm, const Tensor& output) {
-#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
-  for (std::int32_t i = 0; i < input.rows; ++i) {
+  divide_rows(input.rows, input.cols, [&](std::int32_t i) {
     norm_row(input.row<float>(i), norm, input.cols, output.dtype, row_of(output, i));
-  }
+  });
 }
 
 void CpuBackend::norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) {
-#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
-  for (std::int32_t i = 0; i < input.rows; ++i) {
+  divide_rows(input.rows, input.cols, [&](std::int32_t i) {
     float* row = input.row<float>(i);
     norm_row(row, norm, input.cols, DType::kF32, row);
     kernels_.add_row(row, sum.cols, 1.0f, sum.row<float>(i));
-  }
+  });
 }
 
 void CpuBackend::convert(const Tensor& input, const Tensor& output) {
   const auto narrow = kernels_.narrow[index_of(output.dtype)];
-#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
-  for (std::int32_t i = 0; i < input.rows; ++i) {
-    narrow(input.row<float>(i), input.cols, row_of(output, i));
-  }
+  divide_rows(input.rows, input.cols,
+              [&](std::int32_t i) { narrow(input.row<float>(i), input.cols, row_of(output, i)); });
 }
 
 void CpuBackend::matmul(const Tensor& input, const Matrix& weight, const Tensor& output) {
@@ -219,7 +212,7 @@ void CpuBackend::matmul_add(const Tensor& input, const Matrix& weight, const Ten
 void CpuBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,
                           bool accumulate) {
   if (const auto* matrix = dynamic_cast<const Int8Matrix*>(&weight)) {
-    int8_gemm_.run(input, *matrix, output, accumulate, num_threads_);
+    int8_gemm_.run(input, *matrix, output, accumulate);
   } else {
     gemm_.run(input, static_cast<const PackedMatrix&>(weight), output, accumulate);
   }
@@ -236,10 +229,8 @@ void CpuBackend::activate(Activation activation, const Tensor& input, const Tens
   const auto kernel =
       kernels_
           .activate[static_cast<std::size_t>(activation)][gated ? 1 : 0][index_of(output.dtype)];
-#pragma omp parallel for schedule(static) num_threads(threads_for(output.rows, 4 * output.cols))
-  for (std::int32_t i = 0; i < output.rows; ++i) {
-    kernel(row_of(input, i), output.cols, row_of(output, i));
-  }
+  divide_rows(output.rows, 4 * output.cols,
+              [&](std::int32_t i) { kernel(row_of(input, i), output.cols, row_of(output, i)); });
 }
 
 void CpuBackend::gather_logits_rows(const Tensor& input, const Tensor& output) {
@@ -250,8 +241,7 @@ void CpuBackend::gather_logits_rows(const Tensor& input, const Tensor& output) {
 }
 
 void CpuBackend::mean_rows(const Tensor& input, const Tensor& output) {
-#pragma omp parallel for schedule(static) num_threads(threads_for(input.rows, input.cols))
-  for (std::int32_t s = 0; s < output.rows; ++s) {
+  divide_rows(output.rows, input.cols, [&](std::int32_t s) {
     float* mean = output.row<float>(s);
     std::fill_n(mean, output.cols, 0.0f);
     const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];
@@ -262,7 +252,7 @@ void CpuBackend::mean_rows(const Tensor& input, const Tensor& output) {
     for (std::int32_t j = 0; j < output.cols; ++j) squares += double{mean[j]} * mean[j];
     const auto factor = static_cast<float>(1.0 / std::max(std::sqrt(squares), 1e-12));
     for (std::int32_t j = 0; j < output.cols; ++j) mean[j] *= factor;
-  }
+  });
 }
 
 }  // namespace batchmill

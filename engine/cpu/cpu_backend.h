@@ -1,5 +1,5 @@
-// Backend on this machine's processors: oneDNN for matrix products, own vector kernels for the
-// rest, OpenMP threads for both. One owner thread.
+// Backend on this machine's processors: oneDNN for matrix products in floating point, own vector
+// kernels for the rest. One owner thread.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/int8_gemm.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/thread_team.h"
 #include "engine/expert_router.h"
 
 namespace batchmill {
@@ -100,13 +101,19 @@ class CpuBackend : public Backend {
   // Memory for one operation, aligned to a cache line.
   std::byte* reserve_work(std::size_t bytes);
   // For loops over rows that are too small to be worth waking threads.
-  int threads_for(std::int32_t rows, std::int32_t cols) const;
+  std::int32_t threads_for(std::int32_t rows, std::int32_t cols) const;
+  // Calls work(row) for all rows.
+  template <typename Work>
+  void divide_rows(std::int32_t rows, std::int32_t cols, const Work& work) {
+    team_.divide(threads_for(rows, cols), rows, work);
+  }
 
   DType dtype_;
   const Kernels& kernels_;
+  std::int32_t num_threads_;
+  ThreadTeam team_;
   Gemm gemm_;
   Int8Gemm int8_gemm_;
-  std::int32_t num_threads_;
 
   const Batch* batch_ = nullptr;  // of the current step
   HeadShape heads_;

@@ -1,6 +1,4 @@
 // CpuBackend's mixture of experts: every expert multiplies the rows that chose it in one product.
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,21 +11,24 @@ void CpuBackend::route(const Tensor& input, const Experts& experts) {
   const auto widen = kernels_.widen[index_of(input.dtype)];
   const std::int32_t num_experts = experts.config.num_experts;
   choices_.resize(static_cast<std::size_t>(input.rows));
-#pragma omp parallel num_threads(threads_for(input.rows, num_experts* input.cols))
-  {
-    std::vector<float> row(static_cast<std::size_t>(input.cols));
-    std::vector<float> scores(static_cast<std::size_t>(num_experts));
-#pragma omp for schedule(static)
-    for (std::int32_t i = 0; i < input.rows; ++i) {
-      widen(row_of(input, i), input.cols, 1.0f, row.data());
-      for (std::int32_t e = 0; e < num_experts; ++e) {
-        const float logit = kernels_.dot(row.data(), experts.router.row<float>(e), input.cols);
-        scores[static_cast<std::size_t>(e)] = 1.0f / (1.0f + std::exp(-logit));
-      }
-      choose_experts(experts.config, scores, {experts.choice_bias.row<float>(0), scores.size()},
-                     &choices_[static_cast<std::size_t>(i)]);
+  struct Work {
+    std::vector<float> row;
+    std::vector<float> scores;
+  };
+  std::vector<Work> works(static_cast<std::size_t>(num_threads_),
+                          {std::vector<float>(static_cast<std::size_t>(input.cols)),
+                           std::vector<float>(static_cast<std::size_t>(num_experts))});
+  const auto choose = [&](std::int32_t i, std::int32_t thread) {
+    auto& [row, scores] = works[static_cast<std::size_t>(thread)];
+    widen(row_of(input, i), input.cols, 1.0f, row.data());
+    for (std::int32_t e = 0; e < num_experts; ++e) {
+      const float logit = kernels_.dot(row.data(), experts.router.row<float>(e), input.cols);
+      scores[static_cast<std::size_t>(e)] = 1.0f / (1.0f + std::exp(-logit));
     }
-  }
+    choose_experts(experts.config, scores, {experts.choice_bias.row<float>(0), scores.size()},
+                   &choices_[static_cast<std::size_t>(i)]);
+  };
+  team_.divide(threads_for(input.rows, num_experts * input.cols), input.rows, choose);
 }
 
 void CpuBackend::add_experts(const Tensor& input, const Experts& experts, Activation activation,
@@ -77,15 +78,14 @@ void CpuBackend::add_experts(const Tensor& input, const Experts& experts, Activa
   }
 
   // In the experts' order, whoever shares the step.
-#pragma omp parallel for schedule(static) num_threads(threads_for(sum.rows, per_row* sum.cols))
-  for (std::int32_t i = 0; i < sum.rows; ++i) {
+  divide_rows(sum.rows, per_row * sum.cols, [&](std::int32_t i) {
     for (std::int32_t c = 0; c < per_row; ++c) {
       const std::int32_t slot = slots_[static_cast<std::size_t>(i * per_row + c)];
       const float weight =
           choices_[static_cast<std::size_t>(i)][static_cast<std::size_t>(c)].weight;
       kernels_.add_row(results.row<float>(slot), sum.cols, weight, sum.row<float>(i));
     }
-  }
+  });
 }
 
 }  // namespace batchmill

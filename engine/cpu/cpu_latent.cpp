@@ -1,7 +1,5 @@
 // CpuBackend's operations of multi-head latent attention. A cached token is one row [latent |
 // rotated key part], rows stand one after the other: [blocks][block size][cached dim].
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -43,15 +41,14 @@ void CpuBackend::rotate_heads(const Tensor& queries, const Tensor& rotations,
   const auto bytes = static_cast<std::size_t>(rotated * dtype_bytes(queries.dtype));
   const std::size_t input_stride = queries.row_bytes() / static_cast<std::size_t>(heads_.num_heads);
   const std::size_t output_stride = output.row_bytes() / static_cast<std::size_t>(heads_.num_heads);
-#pragma omp parallel for schedule(static) num_threads(threads_for(queries.rows, queries.cols))
-  for (std::int32_t i = 0; i < queries.rows; ++i) {
+  divide_rows(queries.rows, queries.cols, [&](std::int32_t i) {
     for (std::int32_t head = 0; head < heads_.num_heads; ++head) {
       const auto end = static_cast<std::size_t>(head + 1);
       std::byte* target = row_of(output, i) + end * output_stride - bytes;
       std::memcpy(target, row_of(queries, i) + end * input_stride - bytes, bytes);
       rotate(target, 1, rotated, rotations.row<float>(i));
     }
-  }
+  });
 }
 
 void CpuBackend::store_latent(const Tensor& latent, const Norm& norm, const Tensor& rotations,
@@ -60,14 +57,13 @@ void CpuBackend::store_latent(const Tensor& latent, const Norm& norm, const Tens
   const auto narrow = kernels_.narrow[index_of(shape.dtype)];
   const auto rotate = kernels_.rotate[index_of(DType::kF32)];
   const std::int64_t row_bytes = std::int64_t{shape.latent_dim} * dtype_bytes(shape.dtype);
-#pragma omp parallel for schedule(static) num_threads(threads_for(latent.rows, latent.cols))
-  for (std::int32_t i = 0; i < latent.rows; ++i) {
+  divide_rows(latent.rows, latent.cols, [&](std::int32_t i) {
     float* row = latent.row<float>(i);
     norm_row(row, norm, norm.weight.cols, DType::kF32, row);
     rotate(row + norm.weight.cols, 1, rotations.cols, rotations.row<float>(i));
     const std::int64_t slot = batch_->slot_mapping[static_cast<std::size_t>(i)];
     narrow(row, latent.cols, cache.layer(layer) + slot * row_bytes);
-  }
+  });
 }
 
 void CpuBackend::latent_attention(const Tensor& queries, const KvCache& cache, std::int32_t layer,
@@ -93,8 +89,8 @@ void CpuBackend::latent_attention(const Tensor& queries, const KvCache& cache, s
     const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];
     common.block_table = batch_->block_tables.data() + std::int64_t{s} * batch_->max_blocks;
     const std::int32_t num_tasks = (end - begin) * groups;
-#pragma omp parallel for schedule(dynamic) num_threads(num_tasks > 1 ? num_threads_ : 1)
-    for (std::int32_t t = num_tasks - 1; t >= 0; --t) {
+    const auto attend_heads = [&](std::int32_t index, std::int32_t thread) {
+      const auto t = num_tasks - 1 - index;
       const std::int32_t row = begin + t / groups;
       const std::int32_t head = t % groups * kLatentHeads;
       LatentTask task = common;
@@ -102,9 +98,10 @@ void CpuBackend::latent_attention(const Tensor& queries, const KvCache& cache, s
       task.output = row_of(output, row) + static_cast<std::size_t>(head) * output_bytes;
       task.num_heads = std::min(kLatentHeads, heads_.num_heads - head);
       task.num_keys = batch_->positions[static_cast<std::size_t>(row)] + 1;
-      task.scratch = scratch + floats * static_cast<std::size_t>(omp_get_thread_num());
+      task.scratch = scratch + floats * static_cast<std::size_t>(thread);
       attend(task);
-    }
+    };
+    team_.take_turns(num_tasks > 1 ? num_threads_ : 1, num_tasks, attend_heads);
   }
 }
 

@@ -1,7 +1,5 @@
 #include "engine/cpu/int8_gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -72,39 +70,37 @@ void rotate_weights(float* row, std::int32_t cols) {
 }  // namespace
 
 std::unique_ptr<Int8Matrix> Int8Gemm::pack(std::int32_t out_features, std::int32_t in_features,
-                                           const RowSource& rows, std::span<const float> bias,
-                                           std::int32_t num_threads) {
+                                           const RowSource& rows, std::span<const float> bias) {
   const std::int32_t padded = divide_up(out_features, kPanelColumns) * kPanelColumns;
   const std::int64_t panel_bytes = std::int64_t{kPanelColumns} * in_features;
   auto* panels = static_cast<std::uint8_t*>(
       arena_.allocate(static_cast<std::size_t>(padded) * static_cast<std::size_t>(in_features)));
   auto* scales =
       static_cast<float*>(arena_.allocate(static_cast<std::size_t>(padded) * sizeof(float)));
-#pragma omp parallel num_threads(num_threads)
-  {
-    std::vector<float> row(static_cast<std::size_t>(in_features));
-#pragma omp for schedule(static)
-    for (std::int32_t panel = 0; panel < padded / kPanelColumns; ++panel) {
-      // Outputs past the last are zeros.
-      std::fill_n(panels + panel * panel_bytes, panel_bytes, std::uint8_t{kWeightOffset});
-      for (std::int32_t out = panel * kPanelColumns; out < (panel + 1) * kPanelColumns; ++out) {
-        scales[out] = 0.0f;
-        if (out >= out_features) continue;
-        rows(out, row.data());
-        rotate_weights(row.data(), in_features);
-        float largest = 0.0f;
-        for (const float value : row) largest = std::max(largest, std::abs(value));
-        if (!(largest > 0.0f)) continue;
-        scales[out] = largest / static_cast<float>(kLargestByte);
-        const float inverse = static_cast<float>(kLargestByte) / largest;
-        for (std::int32_t col = 0; col < in_features; ++col) {
-          const long value = std::lrint(row[static_cast<std::size_t>(col)] * inverse);
-          panels[packed_weight_index(out, col, in_features)] =
-              static_cast<std::uint8_t>(value + kWeightOffset);
-        }
+  std::vector<std::vector<float>> work(static_cast<std::size_t>(team_.size()),
+                                       std::vector<float>(static_cast<std::size_t>(in_features)));
+  team_.divide(team_.size(), padded / kPanelColumns, [&](std::int32_t panel, std::int32_t thread) {
+    std::vector<float>& row = work[static_cast<std::size_t>(thread)];
+    // Outputs past the last are zeros.
+    std::fill_n(panels + panel * panel_bytes, panel_bytes, std::uint8_t{kWeightOffset});
+    const auto first = panel * kPanelColumns;
+    for (std::int32_t out = first; out < first + kPanelColumns; ++out) {
+      scales[out] = 0.0f;
+      if (out >= out_features) continue;
+      rows(out, row.data());
+      rotate_weights(row.data(), in_features);
+      float largest = 0.0f;
+      for (const float value : row) largest = std::max(largest, std::abs(value));
+      if (!(largest > 0.0f)) continue;
+      scales[out] = largest / static_cast<float>(kLargestByte);
+      const float inverse = static_cast<float>(kLargestByte) / largest;
+      for (std::int32_t col = 0; col < in_features; ++col) {
+        const long value = std::lrint(row[static_cast<std::size_t>(col)] * inverse);
+        panels[packed_weight_index(out, col, in_features)] =
+            static_cast<std::uint8_t>(value + kWeightOffset);
       }
     }
-  }
+  });
   float* own_bias = nullptr;
   if (!bias.empty()) {
     own_bias =
@@ -115,37 +111,32 @@ std::unique_ptr<Int8Matrix> Int8Gemm::pack(std::int32_t out_features, std::int32
 }
 
 void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output,
-                   bool accumulate, std::int32_t num_threads) {
+                   bool accumulate) {
   const std::int32_t cols = matrix.in_features();
   const auto width = static_cast<std::size_t>(cols);
   const auto num_rows = static_cast<std::size_t>(input.rows);
   auto* bytes = static_cast<std::int8_t*>(reserve(&rows_, num_rows * width).data());
   const std::size_t work_floats = (width + 15) / 16 * 16;
   auto* work = static_cast<float*>(
-      reserve(&work_, static_cast<std::size_t>(num_threads) * work_floats * sizeof(float)).data());
+      reserve(&work_, static_cast<std::size_t>(team_.size()) * work_floats * sizeof(float)).data());
   if (scales_.size() < num_rows) scales_.resize(num_rows);
 
   const auto quantize = kernels_.quantize_row[static_cast<std::size_t>(input.dtype)];
-  const auto quantize_row = [&](std::int32_t row) {
-    quantize(static_cast<const std::byte*>(input.data) +
-                 static_cast<std::size_t>(row) * input.row_bytes(),
-             cols, work + static_cast<std::size_t>(omp_get_thread_num()) * work_floats,
-             bytes + static_cast<std::size_t>(row) * width,
-             &scales_[static_cast<std::size_t>(row)]);
-  };
+  const std::int32_t quantizers = input.rows < kMinSharedRows ? 1 : team_.size();
+  team_.divide(quantizers, input.rows, [&](std::int32_t row, std::int32_t thread) {
+    const auto index = static_cast<std::size_t>(row);
+    quantize(static_cast<const std::byte*>(input.data) + index * input.row_bytes(), cols,
+             work + static_cast<std::size_t>(thread) * work_floats, bytes + index * width,
+             &scales_[index]);
+  });
+
   const auto multiply = accumulate ? kernels_.multiply_rows_add
                                    : kernels_.multiply_rows[static_cast<std::size_t>(output.dtype)];
   const std::int32_t panels = divide_up(matrix.out_features(), kPanelColumns);
-  const Division division(input.rows, panels, num_threads);
-  if (input.rows < kMinSharedRows) {
-    for (std::int32_t row = 0; row < input.rows; ++row) quantize_row(row);
-  }
-#pragma omp parallel num_threads(num_threads)
-  {
-    if (input.rows >= kMinSharedRows) {
-#pragma omp for schedule(static)
-      for (std::int32_t row = 0; row < input.rows; ++row) quantize_row(row);
-    }
+  const Division division(input.rows, panels, team_.size());
+  team_.take_turns(team_.size(), division.num_units(), [&](std::int32_t unit) {
+    const auto first_row = unit / division.num_chunks * division.block_rows;
+    const std::int64_t chunk = unit % division.num_chunks;
     ProductTask task;
     task.cols = cols;
     task.panels = matrix.panels();
@@ -153,20 +144,15 @@ void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const Tensor& 
     task.bias = matrix.bias();
     task.num_columns = matrix.out_features();
     task.output_stride = output.cols;
-#pragma omp for schedule(dynamic)
-    for (std::int32_t unit = 0; unit < division.num_units(); ++unit) {
-      const std::int32_t first_row = unit / division.num_chunks * division.block_rows;
-      const std::int64_t chunk = unit % division.num_chunks;
-      task.rows = bytes + static_cast<std::size_t>(first_row) * width;
-      task.row_scales = scales_.data() + first_row;
-      task.num_rows = std::min(division.block_rows, input.rows - first_row);
-      task.first_panel = static_cast<std::int32_t>(chunk * panels / division.num_chunks);
-      task.end_panel = static_cast<std::int32_t>((chunk + 1) * panels / division.num_chunks);
-      task.output = static_cast<std::byte*>(output.data) +
-                    static_cast<std::size_t>(first_row) * output.row_bytes();
-      multiply(task);
-    }
-  }
+    task.rows = bytes + static_cast<std::size_t>(first_row) * width;
+    task.row_scales = scales_.data() + first_row;
+    task.num_rows = std::min(division.block_rows, input.rows - first_row);
+    task.first_panel = static_cast<std::int32_t>(chunk * panels / division.num_chunks);
+    task.end_panel = static_cast<std::int32_t>((chunk + 1) * panels / division.num_chunks);
+    task.output = static_cast<std::byte*>(output.data) +
+                  static_cast<std::size_t>(first_row) * output.row_bytes();
+    multiply(task);
+  });
 }
 
 std::string Int8Gemm::implementation() const {

@@ -1,6 +1,6 @@
 // Matrix products in int8: weights with one scale per output, rows with one scale each, both
 // rotated first (int8_layout.h), sums exact. A row's result therefore does not depend on its
-// neighbours. Owned by a CpuBackend; one thread calls it, OpenMP threads compute.
+// neighbours. Owned by a CpuBackend; one thread calls it, its team computes.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "engine/backend.h"
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/thread_team.h"
 #include "engine/tensor.h"
 
 namespace batchmill {
@@ -34,7 +35,7 @@ class Int8Matrix : public Matrix {
 
 class Int8Gemm {
  public:
-  explicit Int8Gemm(const Kernels& kernels) : kernels_(kernels) {}
+  Int8Gemm(const Kernels& kernels, ThreadTeam* team) : kernels_(kernels), team_(*team) {}
 
   // Whether a matrix of this shape can be multiplied: inputs are taken in groups of 16.
   static bool can_pack(std::int32_t in_features) { return in_features % 16 == 0; }
@@ -42,18 +43,17 @@ class Int8Gemm {
   // Rotates, quantises and packs a matrix whose rows [out][in] come from `rows`, called from
   // several threads at once. `bias` is empty or [out].
   std::unique_ptr<Int8Matrix> pack(std::int32_t out_features, std::int32_t in_features,
-                                   const RowSource& rows, std::span<const float> bias,
-                                   std::int32_t num_threads);
+                                   const RowSource& rows, std::span<const float> bias);
 
   // output [n, out] act or f32 (+)= input [n, in] act × matrixᵀ + bias. Only f32 sums can be added
   // to.
-  void run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output, bool accumulate,
-           std::int32_t num_threads);
+  void run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output, bool accumulate);
 
   std::string implementation() const;
 
  private:
   const Kernels& kernels_;
+  ThreadTeam& team_;
   CpuArena arena_;  // of packed matrices
   // Quantised rows of the current product, one float row per thread, scales.
   std::unique_ptr<DeviceBuffer> rows_;
