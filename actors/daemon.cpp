@@ -115,6 +115,9 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
           : std::max(kMinSchedulerThreads,
                      static_cast<std::int32_t>(std::thread::hardware_concurrency()));
   system_config_.set("scheduler.max-threads", static_cast<std::size_t>(threads));
+  // One queue that idle threads sleep at. Those of the stealing policy look around a thousand times
+  // a second each, in the place of threads that compute.
+  system_config_.set("scheduler.policy", caf::atom("sharing"));
   system_ = std::make_unique<caf::actor_system>(system_config_);
   supervisor_ = system_->spawn(supervisor, context_, std::move(setup));
   const bool ready = ask(supervisor_, kStartTimeout, ready_atom::value);
