@@ -1,7 +1,7 @@
 // The operations that Transformer is written in; one implementation per kind of device. Operations
-// of one backend run in the order of the calls; results are on the host after download(). One owner
-// thread. N = rows (tokens) of the step, H = hidden size, D = head size, "act" =
-// activation_dtype().
+// of one backend run in the order of the calls; results are on the host after download(), and in
+// tensors at the latest after finish(). One owner thread. N = rows (tokens) of the step, H = hidden
+// size, D = head size, "act" = activation_dtype().
 //
 // Sums are float32 and a row's result must not depend on which rows share its step.
 #pragma once
@@ -39,12 +39,18 @@ class Backend {
   virtual std::unique_ptr<DeviceBuffer> make_table(std::int32_t rows, std::int32_t cols,
                                                    const RowSource& source) = 0;
 
+  // Whether the last layer may go on with batch.logits_rows alone after its attention.
+  virtual bool gathers_activations() const { return false; }
+
   // Rows that a matrix product's input and output must have room for when it has `rows`. What the
   // rows in excess hold is undefined before and after.
   virtual std::int32_t padded_rows(std::int32_t rows) const = 0;
 
   // Begins a step. `batch` stays unchanged until the step's last call.
   virtual void begin_step(const Batch& batch, const HeadShape& heads) = 0;
+
+  // Returns when everything that was called has been done.
+  virtual void finish() {}
 
   // Copies the blocks of batch.copies in all layers.
   virtual void copy_blocks(const KvCache& cache) = 0;
@@ -112,7 +118,8 @@ class Backend {
   // is no wider than the output.
   virtual void activate(Activation activation, const Tensor& input, const Tensor& output) = 0;
 
-  // output [R, H] f32 = rows batch.logits_rows of input [N, H] f32.
+  // output [R, H] f32 = rows batch.logits_rows of input [N, H] f32; act likewise if
+  // gathers_activations().
   virtual void gather_logits_rows(const Tensor& input, const Tensor& output) = 0;
 
   // output [S, H] f32 = mean of each sequence's rows of input [N, H] f32, scaled to unit length.

@@ -37,10 +37,12 @@ class ForwardingBackend : public Backend {
                                            const RowSource& source) override {
     return inner_->make_table(rows, cols, source);
   }
+  bool gathers_activations() const override { return inner_->gathers_activations(); }
   std::int32_t padded_rows(std::int32_t rows) const override { return inner_->padded_rows(rows); }
   void begin_step(const Batch& batch, const HeadShape& heads) override {
     inner_->begin_step(batch, heads);
   }
+  void finish() override { inner_->finish(); }
   void copy_blocks(const KvCache& cache) override { inner_->copy_blocks(cache); }
   void embed(const Tensor& table, float scale, const Tensor& output) override {
     inner_->embed(table, scale, output);

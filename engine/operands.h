@@ -66,6 +66,7 @@ struct AttentionRule {
   float scale = 1.0f;  // multiplies q · k
   std::int32_t window_tokens = 0;  // > 0: a row sees itself and window − 1 tokens before it
   bool causal = true;  // else a row sees its whole sequence
+  bool only_logits_rows = false;  // other rows of the output may stay undefined
 };
 
 // A mixture of experts, down(act(gate) × up) each.

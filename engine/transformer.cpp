@@ -26,7 +26,7 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   reserve_rows(num_rows);
   reserve_logits_rows(num_logits);
   run_layers(batch);
-  if (num_logits > 0) compute_logits(num_logits, logits);
+  if (num_logits > 0) compute_logits(logits);
 }
 
 void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
@@ -45,6 +45,7 @@ void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
 
 void Transformer::run_layers(const Batch& batch) {
   const std::int32_t num_rows = batch.num_tokens();
+  num_logits_ = static_cast<std::int32_t>(batch.logits_rows.size());
   backend_->begin_step(batch, heads_);
   backend_->copy_blocks(*cache_);
   if (num_rows == 0) return;
@@ -55,18 +56,25 @@ void Transformer::run_layers(const Batch& batch) {
   for (std::size_t i = 0; i < weights_.rotations.size(); ++i) {
     backend_->rotation_table(weights_.rotations[i], act_.rotations[i].first_rows(num_rows));
   }
-  for (std::int32_t i = 0; i < config_.num_layers; ++i) run_layer(i, num_rows);
+  stream_ = hidden;
+  for (std::int32_t i = 0; i < config_.num_layers; ++i) run_layer(i);
 }
 
-void Transformer::run_layer(std::int32_t index, std::int32_t num_rows) {
+bool Transformer::narrows(std::int32_t index) const {
+  return index == config_.num_layers - 1 && num_logits_ < stream_.rows && !config_.encoder &&
+         !config_.latent && backend_->gathers_activations();
+}
+
+void Transformer::run_layer(std::int32_t index) {
   const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
-  const Tensor input = enter(layer.attention_norm, num_rows);
+  const Tensor input = enter(layer.attention_norm);
   layer.latent ? attend_latent(index, input) : attend(index, input);
 
-  const Tensor normed = enter(layer.mlp_norm, num_rows);
+  const Tensor normed = enter(layer.mlp_norm);
+  const std::int32_t num_rows = normed.rows;
+  if (num_rows == 0) return;
   if (layer.experts) {
-    backend_->add_experts(normed, *layer.experts, config_.activation,
-                          act_.hidden.first_rows(num_rows));
+    backend_->add_experts(normed, *layer.experts, config_.activation, stream_);
     if (layer.up == nullptr) return;  // no shared expert
   }
   const std::int32_t inner = layer.down->in_features();
@@ -87,9 +95,21 @@ void Transformer::attend(std::int32_t index, const Tensor& input) {
   backend_->matmul(input, *layer.qkv, qkv);
   backend_->rotate_and_store(qkv, layer.head_norms, rotations_of(index, input.rows), *cache_,
                              cached);
+  const bool narrow = narrows(index);
+  if (narrow && num_logits_ == 0) {
+    stream_ = stream_.first_rows(0);
+    return;
+  }
   backend_->attention(qkv, *cache_, cached,
-                      {config_.attention_scale, kind.window_tokens, !config_.encoder}, attended);
-  leave(attended, *layer.attention_output, layer.attention_post_norm);
+                      {config_.attention_scale, kind.window_tokens, !config_.encoder, narrow},
+                      attended);
+  if (!narrow) return leave(attended, *layer.attention_output, layer.attention_post_norm);
+  const Tensor last = act_.last.first_rows(num_logits_);
+  const Tensor last_attended = act_.last_attended.first_rows(num_logits_);
+  backend_->gather_logits_rows(stream_, last);
+  backend_->gather_logits_rows(attended, last_attended);
+  stream_ = last;
+  leave(last_attended, *layer.attention_output, layer.attention_post_norm);
 }
 
 // In absorbed form: a head's query is taken to the latent space, where the cached row is its key
@@ -129,37 +149,35 @@ Tensor Transformer::rotations_of(std::int32_t index, std::int32_t num_rows) cons
   return act_.rotations[static_cast<std::size_t>(layer.rope)].first_rows(num_rows);
 }
 
-Tensor Transformer::enter(const Norm& norm, std::int32_t num_rows) {
-  const Tensor hidden = act_.hidden.first_rows(num_rows);
-  const Tensor normed = act_.normed.first_rows(num_rows);
+Tensor Transformer::enter(const Norm& norm) {
+  const Tensor normed = act_.normed.first_rows(stream_.rows);
   if (norm) {
-    backend_->norm(hidden, norm, normed);
+    backend_->norm(stream_, norm, normed);
   } else {
-    backend_->convert(hidden, normed);
+    backend_->convert(stream_, normed);
   }
   return normed;
 }
 
 void Transformer::leave(const Tensor& input, const Matrix& weight, const Norm& post_norm) {
-  const Tensor hidden = act_.hidden.first_rows(input.rows);
   if (config_.norm_placement == NormPlacement::kAround) {
     const Tensor branch = act_.branch.first_rows(input.rows);
     backend_->matmul(input, weight, branch);
-    backend_->norm_add(branch, post_norm, hidden);
+    backend_->norm_add(branch, post_norm, stream_);
     return;
   }
-  backend_->matmul_add(input, weight, hidden);
-  if (post_norm) backend_->norm(hidden, post_norm, hidden);
+  backend_->matmul_add(input, weight, stream_);
+  if (post_norm) backend_->norm(stream_, post_norm, stream_);
 }
 
-void Transformer::compute_logits(std::int32_t num_rows, std::span<float> logits) {
-  const Tensor last = act_.last.first_rows(num_rows);
-  const Tensor normed = act_.normed.first_rows(num_rows);
-  const Tensor output = act_.logits.first_rows(num_rows);
-  backend_->gather_logits_rows(act_.hidden, last);
+void Transformer::compute_logits(std::span<float> logits) {
+  const Tensor last = act_.last.first_rows(num_logits_);
+  const Tensor normed = act_.normed.first_rows(num_logits_);
+  const Tensor output = act_.logits.first_rows(num_logits_);
+  if (stream_.data != last.data) backend_->gather_logits_rows(stream_, last);
   backend_->norm(last, weights_.output_norm, normed);
   backend_->matmul(normed, *weights_.output, output);
-  backend_->download(output, logits.first(static_cast<std::size_t>(num_rows) * output.cols));
+  backend_->download(output, logits.first(static_cast<std::size_t>(num_logits_) * output.cols));
 }
 
 void Transformer::reserve_rows(std::int32_t rows) {
@@ -216,6 +234,8 @@ void Transformer::reserve_logits_rows(std::int32_t rows) {
   for (int pass = 0; pass < 2; ++pass) {
     Layout layout(base);
     act_.last = layout.add(DType::kF32, padded, config_.hidden_size);
+    act_.last_attended = layout.add(backend_->activation_dtype(), padded,
+                                    config_.encoder ? 0 : heads_.num_heads * heads_.head_dim);
     act_.logits = layout.add(DType::kF32, padded, config_.encoder ? 0 : config_.vocab_size);
     if (pass == 0) {
       act_.logits_memory.reset();

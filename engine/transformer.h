@@ -56,6 +56,7 @@ class Transformer : public ModelRunner {
     Tensor up;  // act [N, 2 I], or [N, I] of an MLP without a gate
     Tensor mlp;  // act [N, I]
     Tensor last;  // f32 [R, H]
+    Tensor last_attended;  // act [R, heads × D]
     Tensor logits;  // f32 [R, V]
     std::unique_ptr<DeviceBuffer> row_memory;
     std::unique_ptr<DeviceBuffer> logits_memory;
@@ -66,17 +67,19 @@ class Transformer : public ModelRunner {
   void reserve_rows(std::int32_t rows);
   void reserve_logits_rows(std::int32_t rows);
   void run_layers(const Batch& batch);
-  void run_layer(std::int32_t index, std::int32_t num_rows);
+  void run_layer(std::int32_t index);
   void attend(std::int32_t index, const Tensor& input);
+  // Of the rows of the last layer only those whose logits are wanted go on after attention.
+  bool narrows(std::int32_t index) const;
   void attend_latent(std::int32_t index, const Tensor& input);
   void lay_out_latent(Layout* layout, std::int32_t rows);
 
   // A sublayer's input: the normed residual stream [N, H] act.
-  Tensor enter(const Norm& norm, std::int32_t num_rows);
+  Tensor enter(const Norm& norm);
   // Adds input × weightᵀ to the residual stream, where the norms stand as the config says.
   void leave(const Tensor& input, const Matrix& weight, const Norm& post_norm);
   Tensor rotations_of(std::int32_t index, std::int32_t num_rows) const;
-  void compute_logits(std::int32_t num_rows, std::span<float> logits);
+  void compute_logits(std::span<float> logits);
 
   ModelConfig config_;
   HeadShape heads_;
@@ -84,6 +87,8 @@ class Transformer : public ModelRunner {
   Weights weights_;
   std::unique_ptr<KvCache> cache_;
   Activations act_;
+  Tensor stream_;  // f32 [N or R, H] of the current step: the residual stream
+  std::int32_t num_logits_ = 0;  // R of the current step
 };
 
 }  // namespace batchmill

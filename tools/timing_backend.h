@@ -1,6 +1,6 @@
 // A backend that does another one's work and measures the time and the arithmetic of its matrix
-// products and of its attention. For `bench`; the inner backend must compute before it returns. One
-// thread.
+// products and of its attention. For `bench`; the inner backend does one operation after the other
+// then, each at once. One thread.
 #pragma once
 
 #include <memory>
@@ -40,9 +40,17 @@ class TimingBackend : public ForwardingBackend {
                  const AttentionRule& rule, const Tensor& output) override;
 
  private:
+  void timed(OperationSums* sums, const auto& work);
+
   BackendSums* sums_;
-  double attention_operations_ = 0.0;  // of one layer of the current step
-  double attention_tokens_ = 0.0;  // KV tokens that the step's sequences look at, each once
+  // Of one layer of the current step: operations of attention and KV tokens that sequences look at,
+  // each once.
+  struct AttentionWork {
+    double operations = 0.0;
+    double tokens = 0.0;
+  };
+  AttentionWork all_rows_;
+  AttentionWork logits_rows_;
 };
 
 }  // namespace batchmill

@@ -116,12 +116,13 @@ void CpuBackend::copy_blocks(const KvCache& cache) {
 void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
                                   const Tensor& rotations, const KvCache& cache,
                                   std::int32_t layer) {
-  const KvCacheShape& shape = cache.shape();
+  const KvCacheShape shape = cache.shape();
+  std::byte* const memory = cache.layer(layer);
   const auto norm_heads = kernels_.norm_heads[index_of(qkv.dtype)];
   const auto rotate = kernels_.rotate[index_of(qkv.dtype)];
   const auto store = kernels_.store_kv[index_of(qkv.dtype)][index_of(shape.dtype)];
   const std::int64_t head_bytes = std::int64_t{heads_.head_dim} * dtype_bytes(qkv.dtype);
-  divide_rows(qkv.rows, 2 * qkv.cols, [&](std::int32_t i) {
+  divide_rows(qkv.rows, 2 * qkv.cols, [=, this](std::int32_t i) {
     std::byte* row = row_of(qkv, i);
     if (norms.query.data != nullptr) {
       norm_heads(row, heads_.num_heads, heads_.head_dim, norms.query.row<float>(0), norms.epsilon);
@@ -138,9 +139,8 @@ void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
     const std::int32_t in_block = slot % shape.block_size_tokens;
     for (std::int32_t head = 0; head < heads_.num_kv_heads; ++head) {
       const auto group = [&](std::int32_t which) {
-        return cache.layer(layer) + kv_group_offset(block, which, head, in_block,
-                                                    shape.num_kv_heads, shape.block_size_tokens,
-                                                    shape.token_bytes());
+        return memory + kv_group_offset(block, which, head, in_block, shape.num_kv_heads,
+                                        shape.block_size_tokens, shape.token_bytes());
       };
       const std::byte* key = row + (heads_.num_heads + head) * head_bytes;
       store(key, key + heads_.num_kv_heads * head_bytes, heads_.head_dim, rotation,
@@ -152,6 +152,7 @@ void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
 void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
                            const AttentionRule& rule, const Tensor& output) {
   const KvCacheShape& shape = cache.shape();
+  finish();
   if (!attention_planned_) {
     plan_attention(shape.block_size_tokens);
     attention_planned_ = true;
@@ -181,9 +182,17 @@ void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t
   });
 }
 
+bool CpuBackend::has_logits(const AttentionTile& tile) const {
+  if (tile.num_spans > 1) return true;  // decodes
+  const AttentionSpan& span = spans_[static_cast<std::size_t>(tile.first_span)];
+  const auto found = std::ranges::lower_bound(batch_->logits_rows, span.first_row);
+  return found != batch_->logits_rows.end() && *found < span.first_row + span.num_rows;
+}
+
 void CpuBackend::attend_tile(const AttentionTile& tile, const Tensor& qkv,
                              const AttentionRule& rule, const Tensor& output, AttentionTask* task,
                              void (*attend)(const AttentionTask& task)) const {
+  if (rule.only_logits_rows && !has_logits(tile)) return;
   std::array<AttentionPart, kAttentionTileRows> parts;
   const std::int64_t first_byte =
       std::int64_t{tile.kv_head} * task->group_heads * heads_.head_dim * dtype_bytes(qkv.dtype);

@@ -24,6 +24,12 @@ DType activations_for(DType weights, InstructionSet set) {
 // Elements below which a loop runs on the calling thread alone: about ten microseconds of work.
 constexpr std::int64_t kMinParallelElements = 16384;
 
+// Rows per thread below which threads share the columns of a product: each would read all weights
+// for few rows.
+constexpr std::int32_t kMinChainedRows = 16;
+// A larger matrix leaves no room in a cache for the rows that it meets, and should be read once.
+constexpr std::int64_t kMaxChainedBytes = std::int64_t{16} << 20;
+
 }  // namespace
 
 CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set,
@@ -32,6 +38,7 @@ CpuBackend::CpuBackend(DType dtype, std::int32_t num_threads, InstructionSet set
       kernels_(kernels_for(set)),
       num_threads_(std::min(num_threads, omp_get_thread_limit())),
       team_(num_threads_, dtype == DType::kI8 ? TeamKind::kOwn : TeamKind::kOpenMp),
+      chain_(&team_),
       gemm_(activations_for(dtype, set), deterministic ? &kernels_ : nullptr),
       int8_gemm_(kernels_, &team_) {
   if (num_threads < 1) throw std::invalid_argument("a CPU backend needs at least one thread");
@@ -54,7 +61,7 @@ void CpuBackend::upload(std::span<const std::byte> host, void* device) {
 
 void CpuBackend::download(const Tensor& device, std::span<float> host) {
   const auto cols = static_cast<std::size_t>(device.cols);
-  divide_rows(device.rows, device.cols, [&](std::int32_t i) {
+  divide_now(device.rows, device.cols, [&](std::int32_t i) {
     std::memcpy(host.data() + static_cast<std::size_t>(i) * cols, device.row<float>(i),
                 cols * sizeof(float));
   });
@@ -125,8 +132,13 @@ std::byte* CpuBackend::reserve_work(std::size_t bytes) {
   return static_cast<std::byte*>(work_->data());
 }
 
+bool CpuBackend::is_chained(std::int32_t rows) const {
+  return dtype_ == DType::kI8 && rows >= kMinChainedRows * num_threads_;
+}
+
 void CpuBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   omp_set_num_threads(num_threads_);  // a setting of the calling thread
+  finish();
   batch_ = &batch;
   heads_ = heads;
   no_rotation_.assign(static_cast<std::size_t>(heads.head_dim / 2), 1.0f);
@@ -136,14 +148,14 @@ void CpuBackend::begin_step(const Batch& batch, const HeadShape& heads) {
 
 void CpuBackend::embed(const Tensor& table, float scale, const Tensor& output) {
   const auto widen = kernels_.widen[index_of(table.dtype)];
-  divide_rows(output.rows, output.cols, [&](std::int32_t i) {
+  divide_rows(output.rows, output.cols, [=, this](std::int32_t i) {
     const TokenId token = batch_->token_ids[static_cast<std::size_t>(i)];
     widen(row_of(table, token), output.cols, scale, output.row<float>(i));
   });
 }
 
 void CpuBackend::add_positions(const Tensor& table, const Tensor& sum) {
-  divide_rows(sum.rows, sum.cols, [&](std::int32_t i) {
+  divide_rows(sum.rows, sum.cols, [=, this](std::int32_t i) {
     const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
     assert(position < table.rows);
     kernels_.add_row(table.row<float>(position), sum.cols, 1.0f, sum.row<float>(i));
@@ -154,9 +166,10 @@ void CpuBackend::rotation_table(const Rotation& rotation, const Tensor& output) 
   const std::int32_t half = rotation.frequencies.cols;
   const float* frequencies = rotation.frequencies.row<float>(0);
   const float magnitude = rotation.config.attention_factor;
-  divide_rows(output.rows, 16 * output.cols, [&](std::int32_t i) {
+  const RopeConfig* config = &rotation.config;
+  divide_rows(output.rows, 16 * output.cols, [=, this](std::int32_t i) {
     const std::int32_t position = batch_->positions[static_cast<std::size_t>(i)];
-    const float growth = rope_base_growth(rotation.config, position);
+    const float growth = rope_base_growth(*config, position);
     float* row = output.row<float>(i);
     for (std::int32_t j = 0; j < half; ++j) {
       float frequency = frequencies[j];
@@ -182,13 +195,13 @@ void CpuBackend::norm_row(const float* input, const Norm& norm, std::int32_t col
 }
 
 void CpuBackend::norm(const Tensor& input, const Norm& norm, const Tensor& output) {
-  divide_rows(input.rows, input.cols, [&](std::int32_t i) {
+  divide_rows(input.rows, input.cols, [=, this](std::int32_t i) {
     norm_row(input.row<float>(i), norm, input.cols, output.dtype, row_of(output, i));
   });
 }
 
 void CpuBackend::norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) {
-  divide_rows(input.rows, input.cols, [&](std::int32_t i) {
+  divide_rows(input.rows, input.cols, [=, this](std::int32_t i) {
     float* row = input.row<float>(i);
     norm_row(row, norm, input.cols, DType::kF32, row);
     kernels_.add_row(row, sum.cols, 1.0f, sum.row<float>(i));
@@ -198,7 +211,7 @@ void CpuBackend::norm_add(const Tensor& input, const Norm& norm, const Tensor& s
 void CpuBackend::convert(const Tensor& input, const Tensor& output) {
   const auto narrow = kernels_.narrow[index_of(output.dtype)];
   divide_rows(input.rows, input.cols,
-              [&](std::int32_t i) { narrow(input.row<float>(i), input.cols, row_of(output, i)); });
+              [=](std::int32_t i) { narrow(input.row<float>(i), input.cols, row_of(output, i)); });
 }
 
 void CpuBackend::matmul(const Tensor& input, const Matrix& weight, const Tensor& output) {
@@ -212,8 +225,19 @@ void CpuBackend::matmul_add(const Tensor& input, const Matrix& weight, const Ten
 void CpuBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,
                           bool accumulate) {
   if (const auto* matrix = dynamic_cast<const Int8Matrix*>(&weight)) {
+    const std::int64_t bytes = std::int64_t{weight.out_features()} * weight.in_features();
+    if (is_chained(input.rows) && bytes <= kMaxChainedBytes) {
+      int8_gemm_.reserve_block(*matrix);
+      chain_.add(input.rows, [this, input, matrix, output, accumulate](
+                                 std::int32_t first, std::int32_t count, std::int32_t thread) {
+        int8_gemm_.run_block(input, *matrix, output, accumulate, first, count, thread);
+      });
+      return;
+    }
+    finish();
     int8_gemm_.run(input, *matrix, output, accumulate);
   } else {
+    finish();
     gemm_.run(input, static_cast<const PackedMatrix&>(weight), output, accumulate);
   }
 }
@@ -230,18 +254,19 @@ void CpuBackend::activate(Activation activation, const Tensor& input, const Tens
       kernels_
           .activate[static_cast<std::size_t>(activation)][gated ? 1 : 0][index_of(output.dtype)];
   divide_rows(output.rows, 4 * output.cols,
-              [&](std::int32_t i) { kernel(row_of(input, i), output.cols, row_of(output, i)); });
+              [=](std::int32_t i) { kernel(row_of(input, i), output.cols, row_of(output, i)); });
 }
 
 void CpuBackend::gather_logits_rows(const Tensor& input, const Tensor& output) {
+  finish();
   for (std::int32_t i = 0; i < output.rows; ++i) {
     const std::int32_t row = batch_->logits_rows[static_cast<std::size_t>(i)];
-    std::memcpy(output.row<float>(i), input.row<float>(row), output.row_bytes());
+    std::memcpy(row_of(output, i), row_of(input, row), output.row_bytes());
   }
 }
 
 void CpuBackend::mean_rows(const Tensor& input, const Tensor& output) {
-  divide_rows(output.rows, input.cols, [&](std::int32_t s) {
+  divide_now(output.rows, input.cols, [&](std::int32_t s) {
     float* mean = output.row<float>(s);
     std::fill_n(mean, output.cols, 0.0f);
     const std::int32_t end = batch_->cu_seqlens[static_cast<std::size_t>(s) + 1];

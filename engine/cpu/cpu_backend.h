@@ -10,6 +10,7 @@
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/int8_gemm.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/row_chain.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/expert_router.h"
 
@@ -35,9 +36,11 @@ class CpuBackend : public Backend {
                                       std::span<const float> bias = {}) override;
   std::unique_ptr<DeviceBuffer> make_table(std::int32_t rows, std::int32_t cols,
                                            const RowSource& source) override;
+  bool gathers_activations() const override { return true; }
   std::int32_t padded_rows(std::int32_t rows) const override { return Gemm::padded_rows(rows); }
 
   void begin_step(const Batch& batch, const HeadShape& heads) override;
+  void finish() override { chain_.finish(); }
   void copy_blocks(const KvCache& cache) override;
   void embed(const Tensor& table, float scale, const Tensor& output) override;
   void add_positions(const Tensor& table, const Tensor& sum) override;
@@ -92,6 +95,7 @@ class CpuBackend : public Backend {
 
   void plan_attention(std::int32_t block_size_tokens);
   void add_tiles(std::int32_t first_span, std::int32_t num_spans);
+  bool has_logits(const AttentionTile& tile) const;
   void attend_tile(const AttentionTile& tile, const Tensor& qkv, const AttentionRule& rule,
                    const Tensor& output, AttentionTask* task,
                    void (*attend)(const AttentionTask& task)) const;
@@ -102,16 +106,31 @@ class CpuBackend : public Backend {
   std::byte* reserve_work(std::size_t bytes);
   // For loops over rows that are too small to be worth waking threads.
   std::int32_t threads_for(std::int32_t rows, std::int32_t cols) const;
+  // Whether so many rows are worth waiting for each other's operations.
+  bool is_chained(std::int32_t rows) const;
   // Calls work(row) for all rows.
   template <typename Work>
-  void divide_rows(std::int32_t rows, std::int32_t cols, const Work& work) {
+  void divide_now(std::int32_t rows, std::int32_t cols, const Work& work) {
+    finish();
     team_.divide(threads_for(rows, cols), rows, work);
+  }
+  // Later, if they are chained: `work` holds copies of what it needs.
+  template <typename Work>
+  void divide_rows(std::int32_t rows, std::int32_t cols, const Work& work) {
+    if (is_chained(rows)) {
+      chain_.add(rows, [work](std::int32_t first, std::int32_t count, std::int32_t) {
+        for (std::int32_t i = first; i < first + count; ++i) work(i);
+      });
+    } else {
+      divide_now(rows, cols, work);
+    }
   }
 
   DType dtype_;
   const Kernels& kernels_;
   std::int32_t num_threads_;
   ThreadTeam team_;
+  RowChain chain_;
   Gemm gemm_;
   Int8Gemm int8_gemm_;
 

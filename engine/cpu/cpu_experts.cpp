@@ -33,6 +33,7 @@ void CpuBackend::route(const Tensor& input, const Experts& experts) {
 
 void CpuBackend::add_experts(const Tensor& input, const Experts& experts, Activation activation,
                              const Tensor& sum) {
+  finish();
   route(input, experts);
   const std::int32_t per_row = experts.config.num_experts_per_token;
   const std::int32_t num_slots = input.rows * per_row;
@@ -74,11 +75,12 @@ void CpuBackend::add_experts(const Tensor& input, const Experts& experts, Activa
     activate(activation, gate_up.first_rows(count), mlp.first_rows(count));
     matmul(mlp.first_rows(count), *experts.down[index],
            {row_of(results, first_slot), DType::kF32, count, sum.cols});
+    finish();
     first_slot += count;
   }
 
   // In the experts' order, whoever shares the step.
-  divide_rows(sum.rows, per_row * sum.cols, [&](std::int32_t i) {
+  divide_now(sum.rows, per_row * sum.cols, [&](std::int32_t i) {
     for (std::int32_t c = 0; c < per_row; ++c) {
       const std::int32_t slot = slots_[static_cast<std::size_t>(i * per_row + c)];
       const float weight =

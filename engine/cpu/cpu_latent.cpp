@@ -21,12 +21,14 @@ void CpuBackend::multiply_heads(const Tensor& input,
   const Tensor to{memory + input_bytes, output.dtype, input.rows, first.out_features()};
   const std::size_t input_stride = input.row_bytes() / static_cast<std::size_t>(num_heads);
   const std::size_t output_stride = output.row_bytes() / static_cast<std::size_t>(num_heads);
+  finish();
   for (std::int32_t head = 0; head < num_heads; ++head) {
     for (std::int32_t i = 0; i < input.rows; ++i) {
       std::memcpy(row_of(from, i), row_of(input, i) + static_cast<std::size_t>(head) * input_stride,
                   from.row_bytes());
     }
     matmul(from, *weights[static_cast<std::size_t>(head)], to);
+    finish();
     for (std::int32_t i = 0; i < input.rows; ++i) {
       std::memcpy(row_of(output, i) + static_cast<std::size_t>(head) * output_stride, row_of(to, i),
                   to.row_bytes());
@@ -41,7 +43,7 @@ void CpuBackend::rotate_heads(const Tensor& queries, const Tensor& rotations,
   const auto bytes = static_cast<std::size_t>(rotated * dtype_bytes(queries.dtype));
   const std::size_t input_stride = queries.row_bytes() / static_cast<std::size_t>(heads_.num_heads);
   const std::size_t output_stride = output.row_bytes() / static_cast<std::size_t>(heads_.num_heads);
-  divide_rows(queries.rows, queries.cols, [&](std::int32_t i) {
+  divide_now(queries.rows, queries.cols, [&](std::int32_t i) {
     for (std::int32_t head = 0; head < heads_.num_heads; ++head) {
       const auto end = static_cast<std::size_t>(head + 1);
       std::byte* target = row_of(output, i) + end * output_stride - bytes;
@@ -57,7 +59,7 @@ void CpuBackend::store_latent(const Tensor& latent, const Norm& norm, const Tens
   const auto narrow = kernels_.narrow[index_of(shape.dtype)];
   const auto rotate = kernels_.rotate[index_of(DType::kF32)];
   const std::int64_t row_bytes = std::int64_t{shape.latent_dim} * dtype_bytes(shape.dtype);
-  divide_rows(latent.rows, latent.cols, [&](std::int32_t i) {
+  divide_now(latent.rows, latent.cols, [&](std::int32_t i) {
     float* row = latent.row<float>(i);
     norm_row(row, norm, norm.weight.cols, DType::kF32, row);
     rotate(row + norm.weight.cols, 1, rotations.cols, rotations.row<float>(i));
@@ -69,6 +71,7 @@ void CpuBackend::store_latent(const Tensor& latent, const Norm& norm, const Tens
 void CpuBackend::latent_attention(const Tensor& queries, const KvCache& cache, std::int32_t layer,
                                   float scale, const Tensor& output) {
   const KvCacheShape& shape = cache.shape();
+  finish();
   const auto attend = kernels_.attend_latent[index_of(queries.dtype)][index_of(shape.dtype)];
   const std::int32_t groups = (heads_.num_heads + kLatentHeads - 1) / kLatentHeads;
   const std::int32_t longest =

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/cpu/int8_layout.h"
+#include "engine/cpu/row_chain.h"
 
 namespace batchmill {
 namespace {
@@ -153,6 +154,46 @@ void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const Tensor& 
                   static_cast<std::size_t>(first_row) * output.row_bytes();
     multiply(task);
   });
+}
+
+void Int8Gemm::reserve_block(const Int8Matrix& matrix) {
+  const auto width = static_cast<std::size_t>(matrix.in_features());
+  blocks_.resize(static_cast<std::size_t>(team_.size()));
+  for (Block& block : blocks_) {
+    reserve(&block.bytes, RowChain::kBlockRows * width);
+    reserve(&block.work, width * sizeof(float));
+    block.scales.resize(RowChain::kBlockRows);
+  }
+}
+
+void Int8Gemm::run_block(const Tensor& input, const Int8Matrix& matrix, const Tensor& output,
+                         bool accumulate, std::int32_t first, std::int32_t count,
+                         std::int32_t thread) {
+  Block& block = blocks_[static_cast<std::size_t>(thread)];
+  const auto quantize = kernels_.quantize_row[static_cast<std::size_t>(input.dtype)];
+  auto* bytes = static_cast<std::int8_t*>(block.bytes->data());
+  auto* work = static_cast<float*>(block.work->data());
+  for (std::int32_t i = 0; i < count; ++i) {
+    quantize(static_cast<const std::byte*>(input.data) +
+                 static_cast<std::size_t>(first + i) * input.row_bytes(),
+             input.cols, work, bytes + std::int64_t{i} * input.cols,
+             &block.scales[static_cast<std::size_t>(i)]);
+  }
+  ProductTask task;
+  task.rows = bytes;
+  task.row_scales = block.scales.data();
+  task.num_rows = count;
+  task.cols = matrix.in_features();
+  task.panels = matrix.panels();
+  task.end_panel = divide_up(matrix.out_features(), kPanelColumns);
+  task.column_scales = matrix.scales();
+  task.bias = matrix.bias();
+  task.num_columns = matrix.out_features();
+  task.output =
+      static_cast<std::byte*>(output.data) + static_cast<std::size_t>(first) * output.row_bytes();
+  task.output_stride = output.cols;
+  accumulate ? kernels_.multiply_rows_add(task)
+             : kernels_.multiply_rows[static_cast<std::size_t>(output.dtype)](task);
 }
 
 std::string Int8Gemm::implementation() const {

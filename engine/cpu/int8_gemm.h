@@ -46,12 +46,25 @@ class Int8Gemm {
                                    const RowSource& rows, std::span<const float> bias);
 
   // output [n, out] act or f32 (+)= input [n, in] act × matrixᵀ + bias. Only f32 sums can be added
-  // to.
+  // to. All threads share the product.
   void run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output, bool accumulate);
+
+  // The same for rows `first` to `first + count`, at most kBlockRows, by thread `thread` alone;
+  // several threads may call it at once. reserve() comes first, for all threads.
+  void reserve_block(const Int8Matrix& matrix);
+  void run_block(const Tensor& input, const Int8Matrix& matrix, const Tensor& output,
+                 bool accumulate, std::int32_t first, std::int32_t count, std::int32_t thread);
 
   std::string implementation() const;
 
  private:
+  // Rows as bytes, while one thread multiplies them.
+  struct Block {
+    std::unique_ptr<DeviceBuffer> bytes;  // [kBlockRows, in]
+    std::unique_ptr<DeviceBuffer> work;  // f32 [in]
+    std::vector<QuantizedRow> scales;
+  };
+
   const Kernels& kernels_;
   ThreadTeam& team_;
   CpuArena arena_;  // of packed matrices
@@ -59,6 +72,7 @@ class Int8Gemm {
   std::unique_ptr<DeviceBuffer> rows_;
   std::unique_ptr<DeviceBuffer> work_;
   std::vector<QuantizedRow> scales_;
+  std::vector<Block> blocks_;  // one per thread
 };
 
 }  // namespace batchmill

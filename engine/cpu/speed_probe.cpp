@@ -57,6 +57,7 @@ GemmProbe::~GemmProbe() = default;
 void GemmProbe::run() {
   omp_set_num_threads(impl_->threads);
   impl_->backend.matmul(impl_->input, *impl_->matrix, impl_->output);
+  impl_->backend.finish();
 }
 
 double GemmProbe::operations() const { return 2.0 * kSize * kSize * kSize; }

@@ -80,15 +80,19 @@ void measure(const char* name, Transformer* model, const ModelConfig& config, co
     bandwidth = std::min(bandwidth, seconds_of([&] { read->run(); }));
   }
   const double rows = batch.num_tokens();
-  const double pairs = [&] {  // of query and key that attention multiplies
-    double sum = 0;
-    for (const std::int32_t position : batch.positions) sum += position + 1;
-    return sum;
-  }();
-  const double attention = 4.0 * pairs * config.num_layers * config.num_heads * config.head_dim;
-  const double vocabulary =
-      2.0 * config.hidden_size * config.vocab_size * static_cast<double>(batch.logits_rows.size());
-  const double flops = rows * row_operations(config) + attention + vocabulary;
+  // Behind its keys and values, the last layer has only the rows with logits.
+  const auto logits_rows = static_cast<double>(batch.logits_rows.size());
+  const double layers = config.num_layers - 1;
+  double pairs = 0;  // of query and key that attention multiplies
+  for (const std::int32_t position : batch.positions) pairs += layers * (position + 1);
+  for (const std::int32_t row : batch.logits_rows) {
+    pairs += batch.positions[static_cast<std::size_t>(row)] + 1;
+  }
+  const double attention = 4.0 * pairs * config.num_heads * config.head_dim;
+  const double skipped = (rows - logits_rows) * 2.0 * config.hidden_size *
+                         (config.num_heads * config.head_dim + 3.0 * config.intermediate_size);
+  const double vocabulary = 2.0 * config.hidden_size * config.vocab_size * logits_rows;
+  const double flops = rows * row_operations(config) - skipped + attention + vocabulary;
   double kv_tokens = 0;
   for (const std::int32_t length : batch.context_lens) kv_tokens += length;
   const double bytes =

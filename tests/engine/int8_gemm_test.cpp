@@ -61,12 +61,14 @@ class Product {
         input_.dtype, count, shape_.in};
     const Tensor output{result.data(), DType::kF32, count, shape_.out};
     add ? backend_.matmul_add(input, *matrix_, output) : backend_.matmul(input, *matrix_, output);
+    backend_.finish();
     return result;
   }
 
   std::vector<float> run_bf16() {
     std::vector<std::uint16_t> result(static_cast<std::size_t>(rows_) * shape_.out);
     backend_.matmul(input_, *matrix_, {result.data(), DType::kBF16, rows_, shape_.out});
+    backend_.finish();
     std::vector<float> values;
     for (const std::uint16_t bits : result) values.push_back(float_from_bfloat16(bits));
     return values;

@@ -12,7 +12,7 @@ class ThreadTeamTest : public ::testing::TestWithParam<TeamKind> {};
 
 TEST_P(ThreadTeamTest, CallsEveryThreadOnceAndWaits) {
   ThreadTeam team(5, GetParam());
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 200; ++round) {
     for (const std::int32_t threads : {5, 1, 3}) {
       std::vector<std::int32_t> calls(5);
       team.run(threads, [&](std::int32_t thread) { ++calls[static_cast<std::size_t>(thread)]; });
@@ -60,7 +60,7 @@ TEST_P(ThreadTeamTest, WakesThreadsThatSleep) {
 }
 
 TEST_P(ThreadTeamTest, ComesAndGoes) {
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 50; ++i) {
     ThreadTeam team(4, GetParam());
     if (i % 2 == 0) continue;
     std::atomic<std::int32_t> calls{0};

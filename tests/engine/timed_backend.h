@@ -96,6 +96,7 @@ class TimedBackend : public ForwardingBackend {
   void timed(const std::string& name, const auto& work) {
     const double begin_s = clock_.now_s();
     work();
+    finish();
     seconds_[name] += clock_.now_s() - begin_s;
   }
 
