@@ -49,11 +49,13 @@ struct Norm {
   explicit operator bool() const { return weight.data != nullptr; }
 };
 
-// RMS norms of each head of q and k; none if the weights have no data.
+// RMS norms of each head of q and k; none if the weights have no data. And what a cache of few bits
+// may take off every key of a kv head after rotation: softmax does not see a constant.
 struct HeadNorms {
   Tensor query;  // f32 [1, D]
   Tensor key;  // f32 [1, D]
   float epsilon = 0.0f;
+  Tensor key_offset;  // f32 [1, kv heads × D] or without data
 };
 
 // How a kind of layers rotates.

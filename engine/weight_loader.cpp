@@ -1,9 +1,11 @@
 // load_weights(): from the tensors of a file, in the file's names and orders, to the operands of a
 // backend.
 #include <algorithm>
+#include <complex>
 #include <string>
 
 #include "engine/positions.h"
+#include "engine/rope.h"
 #include "engine/tensor_rows.h"
 #include "engine/weight_specs.h"
 #include "engine/weights.h"
@@ -90,11 +92,13 @@ class Loader {
     if (config_.latent) {
       layer.latent = load_latent(index);
     } else {
-      layer.qkv = load_qkv(index);
+      layer.qkv = load_qkv(index, &layer);
     }
     if (config_.qk_norm) {
       layer.head_norms = {load_vector(layer_tensor(index, "attn_q_norm")),
-                          load_vector(layer_tensor(index, "attn_k_norm")), config_.norm_eps};
+                          load_vector(layer_tensor(index, "attn_k_norm")),
+                          config_.norm_eps,
+                          {}};
     }
     layer.attention_output =
         load_matrix(layer_tensor(index, "attn_output"),
@@ -211,7 +215,7 @@ class Loader {
     layer->down = load_matrix(layer_tensor(index, "ffn_down_shexp"), "", hidden, shared);
   }
 
-  std::unique_ptr<Matrix> load_qkv(std::int32_t index) {
+  std::unique_ptr<Matrix> load_qkv(std::int32_t index, LayerWeights* layer) {
     const std::int64_t q_rows = std::int64_t{config_.num_heads} * config_.head_dim;
     const std::int64_t kv_rows = std::int64_t{config_.num_kv_heads} * config_.head_dim;
     const auto all_rows = static_cast<std::int32_t>(q_rows + 2 * kv_rows);
@@ -229,6 +233,10 @@ class Loader {
       }
       for (std::int64_t row = 0; row < all_rows; ++row) {
         bias.push_back(stored[static_cast<std::size_t>(file_row(row))]);
+      }
+      if (!config_.qk_norm) {
+        layer->head_norms.key_offset = upload(
+            mean_key_bias({bias.data() + q_rows, static_cast<std::size_t>(kv_rows)}, index), 1);
       }
     }
     if (division_.joined_qkv) {
@@ -253,6 +261,30 @@ class Loader {
           }
         },
         bias);
+  }
+
+  // What the biases of keys come to on average over the first positions, when rotated: those of
+  // dimensions that turn slowly stay, and they are the large ones.
+  std::vector<float> mean_key_bias(std::span<const float> bias, std::int32_t index) const {
+    constexpr std::int32_t kPositions = 2048;
+    std::vector<float> mean(bias.begin(), bias.end());
+    if (config_.positions != PositionKind::kRotary) return mean;
+    const LayerConfig& layer = config_.layers[static_cast<std::size_t>(index)];
+    const RopeConfig& rope = config_.ropes[static_cast<std::size_t>(layer.rope)];
+    const auto size = static_cast<std::size_t>(config_.head_dim);
+    const std::vector<float> frequencies = rope_frequencies(rope, config_.head_dim);
+    for (std::size_t i = 0; i < size / 2; ++i) {
+      std::complex<double> turn = 0.0;
+      for (std::int32_t p = 0; p < kPositions; ++p) {
+        turn += std::polar(rope.attention_factor / double{kPositions}, double{frequencies[i]} * p);
+      }
+      for (std::size_t head = 0; head < mean.size(); head += size) {
+        const auto turned = turn * std::complex<double>(bias[head + i], bias[head + i + size / 2]);
+        mean[head + i] = static_cast<float>(turned.real());
+        mean[head + i + size / 2] = static_cast<float>(turned.imag());
+      }
+    }
+    return mean;
   }
 
   std::vector<const char*> qkv_parts() const {

@@ -13,7 +13,7 @@ namespace batchmill {
 namespace {
 
 // Sequences that share fewer keys are not worth a common task.
-constexpr std::int32_t kMinSharedTokens = 64;
+constexpr std::int32_t kMinSharedTokens = 128;
 constexpr std::int32_t kTilesPerThread = 4;
 
 }  // namespace
@@ -122,12 +122,19 @@ void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
   const auto rotate = kernels_.rotate[index_of(qkv.dtype)];
   const auto store = kernels_.store_kv[index_of(qkv.dtype)][index_of(shape.dtype)];
   const std::int64_t head_bytes = std::int64_t{heads_.head_dim} * dtype_bytes(qkv.dtype);
+  const auto vector_of = [](const Tensor& tensor) {
+    return tensor.data == nullptr ? nullptr : tensor.row<float>(0);
+  };
+  const float* query_norm = vector_of(norms.query);
+  const float* key_norm = vector_of(norms.key);
+  const float* key_offset = vector_of(norms.key_offset);
+  const float epsilon = norms.epsilon;
   divide_rows(qkv.rows, 2 * qkv.cols, [=, this](std::int32_t i) {
     std::byte* row = row_of(qkv, i);
-    if (norms.query.data != nullptr) {
-      norm_heads(row, heads_.num_heads, heads_.head_dim, norms.query.row<float>(0), norms.epsilon);
+    if (query_norm != nullptr) {
+      norm_heads(row, heads_.num_heads, heads_.head_dim, query_norm, epsilon);
       norm_heads(row + heads_.num_heads * head_bytes, heads_.num_kv_heads, heads_.head_dim,
-                 norms.key.row<float>(0), norms.epsilon);
+                 key_norm, epsilon);
     }
     const float* rotation = no_rotation_.data();
     if (rotations.data != nullptr) {
@@ -144,6 +151,7 @@ void CpuBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
       };
       const std::byte* key = row + (heads_.num_heads + head) * head_bytes;
       store(key, key + heads_.num_kv_heads * head_bytes, heads_.head_dim, rotation,
+            key_offset == nullptr ? nullptr : key_offset + head * heads_.head_dim,
             in_block % kKvGroupTokens, group(0), group(1));
     }
   });
@@ -159,7 +167,7 @@ void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t
   }
   const auto attend = kernels_.attend[index_of(qkv.dtype)][index_of(shape.dtype)];
   const auto num_tiles = static_cast<std::int32_t>(tiles_.size());
-  std::atomic<std::int64_t> next{num_tiles};
+  std::atomic<std::int64_t> last_tile{num_tiles - 1};
   team_.run(num_tiles > 1 ? num_threads_ : 1, [&](std::int32_t thread) {
     AttentionTask task;
     task.query_stride = qkv.cols;
@@ -175,8 +183,23 @@ void CpuBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t
     task.scratch =
         static_cast<float*>(scratch_->data()) + scratch_floats_ * static_cast<std::size_t>(thread);
     // Tiles differ in the number of keys they see, so threads take the next one when free. The
-    // dearest come first: the last tiles of a sequence see most.
-    for (std::int64_t i = 0; (i = --next) >= 0;) {
+    // dearest come first: the last tiles of a sequence see most. A thread knows the tile after the
+    // current one, so that it need not wait for its memory.
+    const auto take = [&] { return last_tile.fetch_sub(1, std::memory_order_relaxed); };
+    std::int64_t next = -1;
+    for (std::int64_t i = take(); i >= 0; i = next) {
+      next = take();
+      AttentionPart first;
+      task.after = {};
+      task.num_next_queries = 0;
+      if (next >= 0) {
+        const AttentionTile& then = tiles_[static_cast<std::size_t>(next)];
+        const AttentionSpan& span = spans_[static_cast<std::size_t>(then.first_span)];
+        first = make_part(span, rule);
+        if (rule.window_tokens == 0) task.after = {&first, then.kv_head, 0};
+        task.next_queries = row_of(qkv, span.first_row) + first_byte(then, qkv.dtype);
+        task.num_next_queries = span.num_rows;
+      }
       attend_tile(tiles_[static_cast<std::size_t>(i)], qkv, rule, output, &task, attend);
     }
   });
@@ -189,30 +212,41 @@ bool CpuBackend::has_logits(const AttentionTile& tile) const {
   return found != batch_->logits_rows.end() && *found < span.first_row + span.num_rows;
 }
 
+std::int64_t CpuBackend::first_byte(const AttentionTile& tile, DType dtype) const {
+  const std::int32_t group = heads_.num_heads / heads_.num_kv_heads;
+  return std::int64_t{tile.kv_head} * group * heads_.head_dim * dtype_bytes(dtype);
+}
+
+AttentionPart CpuBackend::make_part(const AttentionSpan& span, const AttentionRule& rule) const {
+  AttentionPart part;
+  part.block_table = batch_->block_tables.data() + std::int64_t{span.sequence} * batch_->max_blocks;
+  part.num_queries = span.num_rows;
+  part.first_position = span.first_position;
+  part.num_keys = rule.causal ? span.first_position + span.num_rows
+                              : batch_->context_lens[static_cast<std::size_t>(span.sequence)];
+  return part;
+}
+
 void CpuBackend::attend_tile(const AttentionTile& tile, const Tensor& qkv,
                              const AttentionRule& rule, const Tensor& output, AttentionTask* task,
                              void (*attend)(const AttentionTask& task)) const {
   if (rule.only_logits_rows && !has_logits(tile)) return;
   std::array<AttentionPart, kAttentionTileRows> parts;
-  const std::int64_t first_byte =
-      std::int64_t{tile.kv_head} * task->group_heads * heads_.head_dim * dtype_bytes(qkv.dtype);
+  const std::int64_t first = first_byte(tile, qkv.dtype);
   for (std::int32_t i = 0; i < tile.num_spans; ++i) {
     const AttentionSpan& span = spans_[static_cast<std::size_t>(tile.first_span + i)];
     AttentionPart& part = parts[static_cast<std::size_t>(i)];
-    part.queries = row_of(qkv, span.first_row) + first_byte;
-    part.output = row_of(output, span.first_row) + first_byte;
-    part.block_table =
-        batch_->block_tables.data() + std::int64_t{span.sequence} * batch_->max_blocks;
-    part.num_queries = span.num_rows;
-    part.first_position = span.first_position;
-    part.num_keys = rule.causal ? span.first_position + span.num_rows
-                                : batch_->context_lens[static_cast<std::size_t>(span.sequence)];
+    part = make_part(span, rule);
+    part.queries = row_of(qkv, span.first_row) + first;
+    part.output = row_of(output, span.first_row) + first;
   }
   task->kv_head = tile.kv_head;
   // A window begins elsewhere in each sequence.
   const bool together = rule.causal && rule.window_tokens == 0;
   task->num_parts = together ? tile.num_spans : 1;
+  const NextKeys after = task->after;
   for (std::int32_t i = 0; i < tile.num_spans; i += task->num_parts) {
+    task->after = i + task->num_parts < tile.num_spans ? NextKeys{} : after;
     task->parts = parts.data() + i;
     attend(*task);
   }

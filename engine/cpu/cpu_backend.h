@@ -96,6 +96,10 @@ class CpuBackend : public Backend {
   void plan_attention(std::int32_t block_size_tokens);
   void add_tiles(std::int32_t first_span, std::int32_t num_spans);
   bool has_logits(const AttentionTile& tile) const;
+  // Of a tile's queries in a row, and of its output.
+  std::int64_t first_byte(const AttentionTile& tile, DType dtype) const;
+  // Without its queries and output.
+  AttentionPart make_part(const AttentionSpan& span, const AttentionRule& rule) const;
   void attend_tile(const AttentionTile& tile, const Tensor& qkv, const AttentionRule& rule,
                    const Tensor& output, AttentionTask* task,
                    void (*attend)(const AttentionTask& task)) const;

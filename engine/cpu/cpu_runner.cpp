@@ -6,6 +6,7 @@
 
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_memory.h"
+#include "engine/cpu/kernel_tasks.h"
 #include "engine/cpu/kv_layout.h"
 #include "engine/model_size.h"
 #include "engine/transformer.h"
@@ -77,6 +78,15 @@ DType automatic_dtype(const ModelConfig& config, InstructionSet set, DType wides
   return fast_bytes && !config.experts && !config.encoder ? DType::kI8 : widest;
 }
 
+// int8 beside int8 weights where bytes are multiplied fast. Keys with biases do not suffer: what
+// those add to every key is not stored (HeadNorms::key_offset).
+DType automatic_kv_dtype(const ModelConfig& config, const CpuOptions& options,
+                         const CpuPlan& plan) {
+  const bool fast_bytes = options.instruction_set >= InstructionSet::kAvx512Vnni;
+  const bool fits = !config.latent && !config.encoder && config.head_dim <= kMaxHeadDim;
+  return plan.dtype == DType::kI8 && fast_bytes && fits ? DType::kI8 : plan.activation_dtype;
+}
+
 }  // namespace
 
 CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
@@ -85,7 +95,7 @@ CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   const DType widest = fast_bf16 ? DType::kBF16 : DType::kF32;
   plan.dtype = resolve(options.dtype, automatic_dtype(config, options.instruction_set, widest));
   plan.activation_dtype = plan.dtype == DType::kI8 ? widest : plan.dtype;
-  plan.kv_dtype = resolve(options.kv_dtype, plan.activation_dtype);
+  plan.kv_dtype = resolve(options.kv_dtype, automatic_kv_dtype(config, options, plan));
   plan.threads = options.threads > 0 ? options.threads : available_threads();
   plan.weight_bytes = loaded_bytes(config, plan.dtype, plan.activation_dtype);
   plan.available_bytes = available_memory_bytes();

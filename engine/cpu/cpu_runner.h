@@ -26,7 +26,9 @@ struct CpuOptions {
   // auto: int8 where vectors multiply bytes (AVX512-VNNI) and no tiles multiply bf16, for models
   // without experts that generate text; else bf16 where the processor multiplies it, else f32.
   CpuDType dtype = CpuDType::kAuto;
-  CpuDType kv_dtype = CpuDType::kAuto;  // auto: as activations
+  // auto: int8 beside int8 weights where vectors multiply bytes, but not of latent rows; else as
+  // activations.
+  CpuDType kv_dtype = CpuDType::kAuto;
   std::int32_t threads = 0;  // 0: all that this process may use
   std::int32_t block_size_tokens = 32;  // a multiple of 16
   std::int32_t num_blocks = 0;  // > 0: exactly so many; else by kv_cache_bytes

@@ -23,6 +23,13 @@ struct AttentionPart {
   std::int32_t num_keys = 0;  // of the sequence, up to the last one that any token sees
 };
 
+// Keys of a sequence and kv head that are read next, from `key_begin` on.
+struct NextKeys {
+  const AttentionPart* part = nullptr;  // none: not known
+  std::int32_t kv_head = 0;
+  std::int32_t key_begin = 0;
+};
+
 // One part, or several of one query each (causal, without a window), against one kv head. Parts
 // whose block tables begin alike should be neighbours: what they share is read once.
 struct AttentionTask {
@@ -40,6 +47,10 @@ struct AttentionTask {
   std::int32_t block_size_tokens = 0;
   float scale = 1.0f;
   float* scratch = nullptr;  // attention_scratch_floats(), aligned to 64 bytes
+  // Of the task that follows this one, as far as is known.
+  NextKeys after;
+  const void* next_queries = nullptr;  // act, with the same stride
+  std::int32_t num_next_queries = 0;
 };
 
 // Of an int8 cache.
@@ -47,6 +58,8 @@ inline constexpr std::int32_t kMaxHeadDim = 1024;
 
 // Query tokens per task, so that their stacked heads fit kAttentionTileRows.
 std::int32_t attention_tile_queries(std::int32_t group_heads);
+// Room for one number of each row: whole vectors may be read from any row on.
+constexpr std::int32_t attention_row_floats(std::int32_t rows) { return (rows + 31) / 16 * 16; }
 std::size_t attention_scratch_floats(std::int32_t group_heads, std::int32_t head_dim);
 
 // What turns the bytes of a row back into numbers.

@@ -30,8 +30,9 @@ std::size_t attention_scratch_floats(std::int32_t group_heads, std::int32_t head
   const auto rows = static_cast<std::size_t>(std::max(kAttentionTileRows, group_heads));
   const auto width = static_cast<std::size_t>(head_dim);
   // Queries and sums [rows, head_dim], one row of work, then maxima, denominators and two numbers
-  // per query [rows], each from a multiple of 16.
-  return (2 * rows + 1) * width + 4 * ((rows + 15) / 16 * 16);
+  // per query.
+  return (2 * rows + 1) * width +
+         4 * static_cast<std::size_t>(attention_row_floats(static_cast<std::int32_t>(rows)));
 }
 
 }  // namespace batchmill

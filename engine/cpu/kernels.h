@@ -50,10 +50,11 @@ struct Kernels {
                     const float* rotation) = {};
 
   // Stores one token of one kv head: k (rotated on the way) and v act [head_dim] into groups of kv
-  // at index `token` (0 to 15). [act][kv]
+  // at index `token` (0 to 15). `key_offset` [head_dim] or null: what int8 keys are stored less.
+  // [act][kv]
   void (*store_kv[2][3])(const void* key, const void* value, std::int32_t head_dim,
-                         const float* rotation, std::int32_t token, void* key_group,
-                         void* value_group) = {};
+                         const float* rotation, const float* key_offset, std::int32_t token,
+                         void* key_group, void* value_group) = {};
 
   // output [cols] int8 = input [cols] act, rotated and divided by result.scale. work: [cols].
   void (*quantize_row[2])(const void* input, std::int32_t cols, float* work, std::int8_t* output,

@@ -20,7 +20,10 @@ namespace batchmill {
 namespace {
 
 constexpr int kLanes = 16;
+#define BATCHMILL_OWN_CONVERSIONS
 #include "engine/cpu/vector_kernels.inc"
+
+#include "engine/cpu/avx512_kernel.inc"
 
 BATCHMILL_INLINE Ints widen_bytes(const std::int8_t* source) {
   return reinterpret_cast<Ints>(

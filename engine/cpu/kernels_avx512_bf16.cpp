@@ -21,9 +21,12 @@ namespace batchmill {
 namespace {
 
 constexpr int kLanes = 16;
+#define BATCHMILL_OWN_CONVERSIONS
 #define BATCHMILL_OWN_BF16
 #define BATCHMILL_OWN_INT8
 #include "engine/cpu/vector_kernels.inc"
+
+#include "engine/cpu/avx512_kernel.inc"
 
 BATCHMILL_INLINE void store(std::uint16_t* target, Floats value) {
   const __m256bh rounded = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));

@@ -20,8 +20,11 @@ namespace batchmill {
 namespace {
 
 constexpr int kLanes = 16;
+#define BATCHMILL_OWN_CONVERSIONS
 #define BATCHMILL_OWN_INT8
 #include "engine/cpu/vector_kernels.inc"
+
+#include "engine/cpu/avx512_kernel.inc"
 
 #include "engine/cpu/vnni_kernel.inc"
 

@@ -2,11 +2,11 @@
 //
 // A layer's block is [kv heads][2 (K, V)][block size ÷ 16] groups of 16 tokens × D elements.
 // Elements that a product sums in one instruction lie side by side.
-//   K group: [D ÷ pack][16 tokens][pack]    lanes are tokens; pack is 4 for int8, 2 for bf16, else
-//   1 V group: [16 tokens ÷ pack][D][pack]    lanes are dimensions; pack is 2 for int8 and bf16,
-//   else 1
-// An int8 group goes on with [16 tokens] float32 scales. Its elements are rotated (int8_layout.h);
-// those of K are stored plus 128.
+//   K group: [D ÷ pack][16 tokens][pack]    lanes are tokens
+//   V group: [16 tokens ÷ pack][D][pack]    lanes are dimensions
+// where pack is 4 for int8, 2 for bf16, else 1.
+// An int8 group goes on with [16 tokens] float32 scales, of V their logarithms to base 2. Its
+// elements are rotated (int8_layout.h); those of K are stored plus 128.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline constexpr std::int32_t kKvGroupTokens = 16;
 constexpr std::int32_t k_pack(std::size_t element_bytes) {
   return 4 / static_cast<std::int32_t>(element_bytes);
 }
-constexpr std::int32_t v_pack(std::size_t element_bytes) { return element_bytes == 4 ? 1 : 2; }
+constexpr std::int32_t v_pack(std::size_t element_bytes) { return k_pack(element_bytes); }
 
 constexpr std::int64_t k_index(std::int32_t token, std::int32_t dim, std::int32_t pack) {
   return (std::int64_t{dim} / pack * kKvGroupTokens + token) * pack + dim % pack;

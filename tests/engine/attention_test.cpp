@@ -48,14 +48,18 @@ float read(const void* data, DType dtype, std::int64_t index) {
 // One layer of random keys and values in blocks of random order, and a batch over them.
 class Scene {
  public:
+  // `key_bias` is added to one dimension of every key; the cache may take it off again.
   Scene(CpuBackend* backend, const Shape& shape, DType kv_dtype, const std::vector<Part>& parts,
-        std::uint32_t seed, InstructionSet set)
+        std::uint32_t seed, InstructionSet set, float key_bias = 0.0f)
       : backend_(*backend),
         shape_(shape),
         kv_dtype_(kv_dtype),
         random_(seed),
         store_(kernels_for(set).store_kv[static_cast<int>(backend->activation_dtype())]
-                                        [static_cast<int>(kv_dtype)]) {
+                                        [static_cast<int>(kv_dtype)]),
+        key_bias_(key_bias),
+        key_offset_(static_cast<std::size_t>(shape.head_dim)) {
+    key_offset_[kBiasedDim] = key_bias;
     std::int32_t num_blocks = 3;
     for (const Part& part : parts) num_blocks += blocks_of(part.context);
     cache_ = backend_.make_kv_cache(
@@ -213,12 +217,13 @@ class Scene {
                                              shape_.block_size, cache_->shape().token_bytes());
       for (std::int32_t d = 0; d < shape_.head_dim; ++d) {
         float value = normal(1.0f);
+        if (which == 0 && d == kBiasedDim) value += key_bias_;
         if (rounded) value = float_from_bfloat16(bfloat16_from_float(value));
         written_[index(which, block, head, in_block, d)] = value;
         write(inputs[which].data(), act, d, value);
       }
     }
-    store_(inputs[0].data(), inputs[1].data(), shape_.head_dim, rotation.data(),
+    store_(inputs[0].data(), inputs[1].data(), shape_.head_dim, rotation.data(), key_offset_.data(),
            in_block % kKvGroupTokens, groups[0], groups[1]);
   }
 
@@ -249,6 +254,9 @@ class Scene {
   DType kv_dtype_;
   std::mt19937 random_;
   std::remove_extent_t<std::remove_extent_t<decltype(Kernels::store_kv)>> store_;
+  static constexpr std::int32_t kBiasedDim = 5;
+  float key_bias_;
+  std::vector<float> key_offset_;  // [D]
   std::unique_ptr<KvCache> cache_;
   std::vector<float> written_;
   Batch batch_;
@@ -335,6 +343,24 @@ TEST_P(AttentionTest, GivesARowTheSameWhoeverSharesItsBlocks) {
       EXPECT_TRUE(first == together.end())
           << "element " << first - together.begin() << ": " << *first << " and " << *other;
     }
+  }
+}
+
+// An outlier of 100 would leave an int8 key steps of 0.1 in each rotated direction.
+TEST_P(AttentionTest, DoesNotSeeAConstantOfAllKeysInAnInt8Cache) {
+  const Shape shape{4, 2, 64, 16};
+  const AttentionRule rule{.scale = 0.125f};
+  for (const float bias : {0.0f, 100.0f}) {
+    SCOPED_TRACE("bias " + std::to_string(bias));
+    CpuBackend backend(DType::kF32, 2, GetParam());
+    Scene scene(&backend, shape, DType::kI8, {{300, 40}, {200, 1}}, 7, GetParam(), bias);
+    const auto actual = scene.run(rule);
+    const auto expected = scene.reference(rule);
+    double squares = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      squares += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    }
+    EXPECT_LT(std::sqrt(squares / static_cast<double>(expected.size())), 6e-3);
   }
 }
 

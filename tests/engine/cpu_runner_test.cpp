@@ -319,5 +319,26 @@ TEST(CpuOptionsTest, RefusesWhatDoesNotFit) {
   EXPECT_GE(plan_cpu(config, options).threads, 1);
 }
 
+TEST(CpuOptionsTest, KeepsKeysAsInt8BesideInt8WeightsWhereBytesAreMultipliedFast) {
+  ModelConfig config = read_gguf_model(BATCHMILL_TEST_DATA "/models/llama3/model-f16.gguf").config;
+  const std::int64_t heads = std::int64_t{2} * config.num_layers * config.num_kv_heads;
+  CpuOptions options;
+  options.dtype = CpuDType::kInt8;
+  options.instruction_set = InstructionSet::kAvx512Vnni;
+  EXPECT_EQ(plan_cpu(config, options).kv_dtype, DType::kI8);
+  EXPECT_EQ(plan_cpu(config, options).kv_bytes_per_token, heads * (config.head_dim + 4));
+  options.instruction_set = InstructionSet::kAvx2;
+  EXPECT_EQ(plan_cpu(config, options).kv_dtype, DType::kF32);
+  options.instruction_set = InstructionSet::kAvx512Bf16;
+  options.kv_dtype = CpuDType::kBF16;
+  EXPECT_EQ(plan_cpu(config, options).kv_bytes_per_token, heads * config.head_dim * 2);
+  options.kv_dtype = CpuDType::kAuto;
+  options.dtype = CpuDType::kBF16;
+  EXPECT_EQ(plan_cpu(config, options).kv_dtype, DType::kBF16);
+  options.dtype = CpuDType::kInt8;
+  config.latent = LatentAttention{};
+  EXPECT_EQ(plan_cpu(config, options).kv_dtype, DType::kBF16);
+}
+
 }  // namespace
 }  // namespace batchmill
