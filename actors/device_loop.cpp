@@ -121,6 +121,7 @@ void DeviceLoop::take_inbox() {
     draining = draining_;
     give_back = std::exchange(give_back_, false);
   }
+  if (lines_.empty() && !items.empty()) first_step_ahead_ = true;
   for (WorkItem& item : items) add_line(std::move(item));
   for (const JobId& job : dropped) {
     for (auto& [key, line] : lines_) {
@@ -159,6 +160,7 @@ void DeviceLoop::add_line(WorkItem item) {
       request.num_choices = work.num_choices;
       request.first_choice = static_cast<std::int32_t>(p) * work.num_choices;
       request.params = work.params;
+      if (p == 0) request.num_wanted_tokens = line.item.num_wanted_tokens;
       const RequestId id = request.id;
       engine_->add(std::move(request));
       parts_.emplace(id, Part{&line, p});
@@ -177,8 +179,12 @@ void DeviceLoop::add_line(WorkItem item) {
   }
 }
 
-// Keeps about one step's worth of prompts waiting, so that a freed slot is refilled at once.
+// Keeps about one step's worth of prompts waiting, so that a freed slot is refilled at once. An
+// idle device asks for one line and, only when it has made a step of that, for more: the first
+// lines of a job are planned before those that belong beside them, and lines in the plan's order
+// compute their prefixes once.
 void DeviceLoop::ask_for_more() {
+  if (first_step_ahead_ && engine_->has_work()) return;
   {
     const std::lock_guard lock(mutex_);
     if (draining_ || pull_outstanding_) return;
@@ -190,17 +196,18 @@ void DeviceLoop::ask_for_more() {
   pull_outstanding_ = true;
   WorkRequest request;
   request.device = device_;
-  request.max_lines = static_cast<std::uint32_t>(options_.max_num_seqs);
+  request.max_lines = lines_.empty() ? 1 : static_cast<std::uint32_t>(options_.max_num_seqs);
   request.max_tokens = static_cast<std::uint64_t>(2 * options_.max_num_batched_tokens);
   callbacks_.pull(request);
 }
 
 // False when the device is broken.
 bool DeviceLoop::step() {
+  first_step_ahead_ = false;
   const std::int64_t start_us = clock_->steady_us();
-  StepOutput output;
+  StepOutput* output = nullptr;
   try {
-    output = engine_->step();
+    output = &engine_->step();
     failed_steps_ = 0;
   } catch (const std::exception& error) {
     ++failed_steps_;
@@ -209,23 +216,23 @@ bool DeviceLoop::step() {
     callbacks_.failed(fmt::format("{} steps in a row failed: {}", failed_steps_, error.what()));
     return false;
   }
-  account(output, static_cast<std::uint64_t>(clock_->steady_us() - start_us));
-  for (RequestOutput& finished : output.finished) collect(std::move(finished));
+  account(*output, static_cast<std::uint64_t>(clock_->steady_us() - start_us));
+  for (RequestOutput& finished : output->finished) collect(std::move(finished));
   return true;
 }
 
 void DeviceLoop::account(const StepOutput& output, std::uint64_t step_us) {
   // Two shares a request: its prefill rows and its decode rows.
-  std::vector<std::uint64_t> rows;
-  rows.reserve(output.work.size() * 2);
+  std::vector<std::uint64_t>& rows = step_rows_;
+  rows.clear();
   for (const RequestWork& work : output.work) {
     rows.push_back(static_cast<std::uint64_t>(work.num_prefill_tokens));
     rows.push_back(static_cast<std::uint64_t>(work.num_decode_tokens));
   }
-  const std::vector<std::uint64_t> shares_us = divide_by_largest_remainder(step_us, rows);
+  const std::span<const std::uint64_t> shares_us = shares_.divide(step_us, rows);
   const std::int64_t now_us = clock_->now_us();
   const std::int64_t now_s = clock_->steady_s();
-  std::map<JobId, std::uint64_t> job_tokens;
+  job_tokens_.clear();
   for (std::size_t i = 0; i < output.work.size(); ++i) {
     const auto it = parts_.find(output.work[i].id);
     if (it == parts_.end()) continue;
@@ -234,9 +241,12 @@ void DeviceLoop::account(const StepOutput& output, std::uint64_t step_us) {
     line.decode_us += shares_us[2 * i + 1];
     if (line.admitted_us == 0) line.admitted_us = now_us - static_cast<std::int64_t>(step_us);
     if (output.work[i].first_token && line.first_token_us == 0) line.first_token_us = now_us;
-    job_tokens[line.item.key.job] += rows[2 * i] + rows[2 * i + 1];
+    const JobId& job = line.item.key.job;
+    auto sum = std::ranges::find(job_tokens_, job, [](const auto& entry) { return entry.first; });
+    if (sum == job_tokens_.end()) sum = job_tokens_.insert(sum, {job, 0});
+    sum->second += rows[2 * i] + rows[2 * i + 1];
   }
-  for (const auto& [job, tokens] : job_tokens) live_->tokens_computed(job, tokens, now_s);
+  for (const auto& [job, tokens] : job_tokens_) live_->tokens_computed(job, tokens, now_s);
 }
 
 void DeviceLoop::collect(RequestOutput output) {

@@ -15,6 +15,7 @@
 #include "actors/clock.h"
 #include "actors/live_stats.h"
 #include "actors/messages.h"
+#include "actors/work_share.h"
 #include "engine/step_engine.h"
 
 namespace batchmill {
@@ -91,7 +92,12 @@ class DeviceLoop {
   std::map<RequestId, Part> parts_;
   RequestId next_request_ = 1;
   bool pull_outstanding_ = false;
+  bool first_step_ahead_ = false;  // the device was idle and has not made a step since
   std::int32_t failed_steps_ = 0;
+  // Scratch of account().
+  std::vector<std::uint64_t> step_rows_;
+  std::vector<std::pair<JobId, std::uint64_t>> job_tokens_;
+  LargestRemainder shares_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

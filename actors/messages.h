@@ -23,6 +23,8 @@ struct WorkItem {
   std::string model;
   std::vector<std::vector<TokenId>> prompts;
   std::string request;  // LineWork, encoded
+  // Leading tokens of the first prompt that lines still to come begin with too; -1: not known.
+  std::int32_t num_wanted_tokens = -1;
 };
 
 // A device's wish for more lines of one model.
@@ -73,7 +75,7 @@ typename Inspector::result_type inspect(Inspector& f, LineKey& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkItem& x) {
   return f(caf::meta::type_name("WorkItem"), x.key, x.plan_key, x.attempt, x.model, x.prompts,
-           x.request);
+           x.request, x.num_wanted_tokens);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkRequest& x) {

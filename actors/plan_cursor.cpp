@@ -13,9 +13,17 @@ void PlanCursor::start_sweep() {
   at_end_ = false;
   frozen_serial_ = store_->plan_serial();
   num_joiners_ = 0;
+  num_admitted_ = 0;
 }
 
 void PlanCursor::refresh() {
+  if (num_admitted_ <= kFirstEntries) {
+    const std::uint32_t admitted = num_admitted_;
+    buffer_.clear();
+    start_sweep();
+    num_admitted_ = admitted;
+    return;
+  }
   if (buffer_.empty()) return;
   buffer_.clear();
   position_ = passed_.empty() ? level_.first : passed_ + '\0';
@@ -39,6 +47,7 @@ std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem
       if (!in_sweep(item) || !admissible(item)) continue;
       if (item.serial > frozen_serial_) ++num_joiners_;
       last_admitted_ = item.key;
+      ++num_admitted_;
       return item;
     }
     if (at_end_) {
@@ -46,12 +55,23 @@ std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem
       ++sweeps_started;
       start_sweep();
     }
-    PlanPage page = store_->read_plan({position_, level_.limit}, kRefillEntries);
-    at_end_ = page.at_end;
-    position_ = std::move(page.next);
-    buffer_.assign(std::make_move_iterator(page.items.begin()),
-                   std::make_move_iterator(page.items.end()));
+    read_on();
   }
+}
+
+void PlanCursor::read_on() {
+  PlanPage page = store_->read_plan({position_, level_.limit}, kRefillEntries);
+  at_end_ = page.at_end;
+  position_ = std::move(page.next);
+  buffer_.assign(std::make_move_iterator(page.items.begin()),
+                 std::make_move_iterator(page.items.end()));
+}
+
+std::int32_t PlanCursor::shared_with_rest() {
+  while (buffer_.empty() && !at_end_) read_on();
+  if (buffer_.empty()) return -1;
+  // The order is that of the prefixes: nobody behind the next entry shares more than it does.
+  return static_cast<std::int32_t>(common_prefix_tokens(last_admitted_, buffer_.front().key));
 }
 
 }  // namespace batchmill

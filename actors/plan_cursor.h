@@ -1,7 +1,8 @@
 // One device's place in one level of the plan: an elevator that sweeps through the sorted entries
 // and wraps. What a sweep covers is frozen when it starts; entries that arrive later wait for the
 // next one, unless they share a long prefix with the entry before them (which is in the KV cache
-// now). So every entry's turn comes. Holds at most kRefillEntries entries whatever the plan's size.
+// now), or the sweep has only just begun. So every entry's turn comes. Holds at most kRefillEntries
+// entries whatever the plan's size.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,18 @@ class PlanCursor {
   static constexpr std::uint32_t kSharedPrefixTokens = 64;
   // … and at most this many do in one sweep.
   static constexpr std::uint32_t kMaxJoinersPerSweep = 4096;
+  // A sweep that has admitted no more than this begins anew when entries arrive: the first line of
+  // a job runs before those that belong around it are planned.
+  static constexpr std::uint32_t kFirstEntries = 1;
 
   PlanCursor(const JobStore* store, PlanLevel level);
 
   // The next entry for which `admissible` holds; absent after a whole sweep without one.
   std::optional<PlanItem> next(const std::function<bool(const PlanItem&)>& admissible);
+
+  // How many leading tokens the entry that next() gave last shares with those behind it in the
+  // sweep, as far as keys tell. -1: none is behind it, and what comes next is not known.
+  std::int32_t shared_with_rest();
 
   // The plan has new entries: those ahead of the cursor may join the sweep under way.
   void refresh();
@@ -34,6 +42,7 @@ class PlanCursor {
 
  private:
   void start_sweep();
+  void read_on();
   bool in_sweep(const PlanItem& item) const;
 
   const JobStore* store_;
@@ -44,6 +53,7 @@ class PlanCursor {
   bool at_end_ = true;  // the plan holds nothing behind the buffer
   std::uint64_t frozen_serial_ = 0;
   std::uint32_t num_joiners_ = 0;
+  std::uint32_t num_admitted_ = 0;  // in this sweep
   PlanKey last_admitted_;
 };
 

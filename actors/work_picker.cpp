@@ -10,7 +10,8 @@ WorkPicker::WorkPicker(JobStore* store, std::vector<std::string> device_fingerpr
     : store_(store),
       device_fingerprints_(std::move(device_fingerprints)),
       num_in_flight_(device_fingerprints_.size(), 0),
-      running_alone_(device_fingerprints_.size(), false) {}
+      running_alone_(device_fingerprints_.size(), false),
+      leading_(device_fingerprints_.size()) {}
 
 void WorkPicker::refresh_levels() {
   // A level that has run dry keeps its cursor: its place in the sweep and its share are still true
@@ -75,10 +76,18 @@ bool WorkPicker::admissible(const PlanItem& item) {
   return !in_flight_.contains(item.line) && job_may_run(item.line.job);
 }
 
+// The device runs the first line of a long job.
+bool WorkPicker::is_led(std::uint32_t device) const {
+  if (num_in_flight_[device] != 1 || !leading_[device]) return false;
+  const std::optional<Job> job = store_->job(leading_[device]->job);
+  if (!job || job->state.total_lines < kLeadingJobLines) return false;
+  return job->counters.completed + job->counters.failed == 0;
+}
+
 std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
   const std::uint32_t device = request.device;
   std::vector<WorkItem> picked;
-  if (running_alone_[device]) return picked;
+  if (running_alone_[device] || is_led(device)) return picked;
   if (levels_stale_) refresh_levels();
 
   std::deque<WorkItem>& alone = alone_[device];
@@ -105,6 +114,7 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
     work.model = std::move(entry->model);
     work.prompts = std::move(entry->prompts);
     work.request = std::move(entry->request);
+    work.num_wanted_tokens = level->cursor.shared_with_rest();
     work.attempt = store_->attempts(std::span(&work.key, 1)).front() + 1;
     in_flight_.emplace(work.key, device);
     if (work.attempt > kMaxAttempts) {
@@ -122,6 +132,9 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
     alone.pop_front();
   }
   begin_attempts(picked);
+  if (num_in_flight_[device] == 0) {
+    leading_[device] = picked.size() == 1 ? std::optional(picked.front().key) : std::nullopt;
+  }
   num_in_flight_[device] += picked.size();
   running_alone_[device] = runs_alone;
   return picked;

@@ -5,27 +5,28 @@
 
 namespace batchmill {
 
-std::vector<std::uint64_t> divide_by_largest_remainder(std::uint64_t total,
-                                                       std::span<const std::uint64_t> weights) {
+std::span<const std::uint64_t> LargestRemainder::divide(std::uint64_t total,
+                                                        std::span<const std::uint64_t> weights) {
   __extension__ using Wide = unsigned __int128;
-  std::vector<std::uint64_t> parts(weights.size(), 0);
+  parts_.assign(weights.size(), 0);
   const Wide sum = std::accumulate(weights.begin(), weights.end(), Wide{0});
-  if (sum == 0) return parts;
+  if (sum == 0) return parts_;
 
-  std::vector<std::uint64_t> remainders(weights.size());
+  remainders_.resize(weights.size());
   std::uint64_t left = total;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Wide share = Wide{total} * weights[i];
-    parts[i] = static_cast<std::uint64_t>(share / sum);
-    remainders[i] = static_cast<std::uint64_t>(share % sum);
-    left -= parts[i];
+    parts_[i] = static_cast<std::uint64_t>(share / sum);
+    remainders_[i] = static_cast<std::uint64_t>(share % sum);
+    left -= parts_[i];
   }
-  std::vector<std::size_t> order(weights.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
-  for (std::size_t i = 0; i < left; ++i) ++parts[order[i]];
-  return parts;
+  order_.resize(weights.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::ranges::sort(order_, [&](std::size_t a, std::size_t b) {
+    return remainders_[a] != remainders_[b] ? remainders_[a] > remainders_[b] : a < b;
+  });
+  for (std::size_t i = 0; i < left; ++i) ++parts_[order_[i]];
+  return parts_;
 }
 
 }  // namespace batchmill

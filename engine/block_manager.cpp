@@ -67,6 +67,7 @@ bool BlockManager::match(Sequence& sequence) {
     sequence.blocks.resize(static_cast<std::size_t>(depth));
     sequence.blocks.push_back(tree_.share(child));
     sequence.cursor = child;
+    mark_wanted(sequence);
     ++depth;
     computed = depth * block_size_;
     // Children of pending nodes are pending: valid_tokens stops growing at the first of them.
@@ -115,11 +116,24 @@ void BlockManager::publish(Sequence& sequence, bool with_tail) {
         tree_.insert_full(sequence.cursor, sequence.range(depth * block_size_, block_size_), block);
     if (node != block.id()) replacements_.push_back({&sequence, depth, tree_.share(node)});
     sequence.cursor = node;
+    mark_wanted(sequence);
   }
   if (with_tail && end % block_size_ != 0) {
+    const BlockRef& block = sequence.blocks[static_cast<std::size_t>(depth)];
     tree_.insert_partial(sequence.cursor, sequence.range(depth * block_size_, end % block_size_),
-                         sequence.blocks[static_cast<std::size_t>(depth)], /*pending=*/true);
+                         block, /*pending=*/true);
+    const bool is_wanted =
+        sequence.num_wanted_tokens < 0 || sequence.num_wanted_tokens > depth * block_size_;
+    if (tree_.contains(block.id())) tree_.set_wanted(block.id(), is_wanted);
   }
+}
+
+void BlockManager::mark_wanted(const Sequence& sequence) {
+  // A preempted sequence comes back to what it had: it is a later request itself.
+  if (sequence.num_wanted_tokens < 0 || sequence.num_preemptions > 0) return;
+  // Of a block that later requests share in part, that part is copied.
+  const std::int32_t begin = (tree_.depth(sequence.cursor) - 1) * block_size_;
+  tree_.set_wanted(sequence.cursor, begin < sequence.num_wanted_tokens);
 }
 
 void BlockManager::commit() {
@@ -162,7 +176,9 @@ void BlockManager::release(Sequence& sequence, bool keep_tail) {
   if (sequence.cursor != kNoBlock) {
     const std::int32_t full = tree_.depth(sequence.cursor);
     for (std::int32_t i = 0; i < full; ++i) {
-      tree_.touch(sequence.blocks[static_cast<std::size_t>(i)].id());
+      const BlockId node = sequence.blocks[static_cast<std::size_t>(i)].id();
+      tree_.touch(node);
+      if (keep_tail) tree_.set_wanted(node, true);
     }
     const std::int32_t tail = sequence.num_computed_tokens - full * block_size_;
     if (keep_tail && tail > 0) {

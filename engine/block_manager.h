@@ -68,6 +68,8 @@ class BlockManager {
   // The tokens a sequence may take from the tree at most: never its last.
   static std::int32_t reuse_limit(const Sequence& sequence);
   void rewind_cursor(Sequence& sequence, std::int32_t depth) const;
+  // Says of the sequence's newest node whether later requests begin with it.
+  void mark_wanted(const Sequence& sequence);
 
   std::int32_t block_size_;
   BlockPool pool_;

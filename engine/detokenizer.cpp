@@ -7,6 +7,12 @@ Detokenizer::Detokenizer(const Tokenizer* tokenizer, bool with_special, bool con
     : tokenizer_(tokenizer), with_special_(with_special), starts_text_(!continues_text) {}
 
 std::string Detokenizer::append(TokenId id) {
+  std::string text;
+  append(id, &text);
+  return text;
+}
+
+void Detokenizer::append(TokenId id, std::string* text) {
   if (tokenizer_->append_bytes(id, with_special_, starts_text_, &pending_)) starts_text_ = false;
   std::size_t num_done = pending_.size();
   // At most three bytes can be the start of a character that is not whole.
@@ -17,9 +23,8 @@ std::string Detokenizer::append(TokenId id) {
       break;
     }
   }
-  std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, num_done));
+  append_valid_utf8(std::string_view(pending_).substr(0, num_done), text);
   pending_.erase(0, num_done);
-  return text;
 }
 
 std::string Detokenizer::finish() {

@@ -59,8 +59,9 @@ void Embedder::fill_batch(const std::vector<std::size_t>& chosen) {
   }
 }
 
-StepOutput Embedder::step() {
-  StepOutput output;
+StepOutput& Embedder::step() {
+  StepOutput& output = output_;
+  output = {};
   const std::vector<std::size_t> chosen = choose();
   const auto size = static_cast<std::size_t>(runner_->embedding_size());
   if (!chosen.empty()) {

@@ -27,7 +27,7 @@ class Embedder : public StepEngine {
 
   // Takes the oldest request and, in order, all others that still fit max_num_batched_tokens; a
   // longer one runs alone. A vector that holds NaN or infinity ends its request with `error`.
-  StepOutput step() override;
+  StepOutput& step() override;
   void cancel(RequestId id) override;
   bool has_work() const override { return !waiting_.empty() || !cancelled_.empty(); }
   EngineStats stats() const override;
@@ -41,6 +41,7 @@ class Embedder : public StepEngine {
   EncoderRunner* const runner_;
   std::deque<Request> waiting_;
   std::vector<RequestId> cancelled_;
+  StepOutput output_;
   Batch batch_;
   std::vector<float> embeddings_;  // [S, embedding_size]
   EngineStats stats_;

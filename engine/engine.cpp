@@ -13,6 +13,9 @@ namespace {
 // keep one step's buffer at this size.
 constexpr std::int64_t kPromptLogitsBytes = 64 << 20;
 
+// Room in a step's block tables from the start; a longer one grows when it is needed.
+constexpr std::size_t kReservedTableEntries = 1 << 20;
+
 std::int32_t max_prompt_logits_rows(std::int32_t vocab_size) {
   const std::int64_t row_bytes =
       std::int64_t{vocab_size} * static_cast<std::int64_t>(sizeof(float));
@@ -40,7 +43,15 @@ Engine::Impl::Impl(const EngineOptions& options, ModelRunner* runner, const Toke
           std::int64_t{runner->num_blocks()} * runner->block_size_tokens()))),
       scheduler_(options, runner->num_blocks(), runner->block_size_tokens(),
                  max_prompt_logits_rows(vocab_size_)),
-      sampler_(vocab_size_) {}
+      sampler_(vocab_size_) {
+  const auto max_seqs = static_cast<std::size_t>(options.max_num_seqs);
+  const auto max_blocks =
+      static_cast<std::size_t>(scheduler_.blocks().blocks_for(max_sequence_tokens_));
+  batch_.block_tables.reserve(std::min(max_seqs * max_blocks, kReservedTableEntries));
+  output_.work.reserve(max_seqs);
+  output_.finished.reserve(max_seqs);
+  finished_.reserve(max_seqs);
+}
 
 void Engine::Impl::add(Request request) {
   const auto num_prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
@@ -88,28 +99,38 @@ ChoiceState& Engine::Impl::open_choice(RequestState& state) {
   Sequence& sequence = state.choices.back()->sequence;
   sequence.request = &state;
   sequence.order = {state.order, static_cast<std::int32_t>(state.choices.size()) - 1};
-  sequence.tokens = state.request.prompt;
-  sequence.num_prompt_tokens = sequence.size();
-  const std::int64_t longest = std::int64_t{sequence.size()} + std::max(0, params.max_tokens);
+  sequence.num_prompt_tokens = static_cast<std::int32_t>(state.request.prompt.size());
+  const std::int64_t longest =
+      std::int64_t{sequence.num_prompt_tokens} + std::max(0, params.max_tokens);
   sequence.max_size =
       static_cast<std::int32_t>(std::min<std::int64_t>(longest, max_sequence_tokens_));
+  sequence.tokens.reserve(static_cast<std::size_t>(sequence.max_size));
+  sequence.tokens = state.request.prompt;
+  sequence.blocks.reserve(
+      static_cast<std::size_t>(scheduler_.blocks().blocks_for(sequence.max_size)));
+  // The other choices begin with the whole prompt.
+  sequence.num_wanted_tokens =
+      state.request.num_choices == 1 ? state.request.num_wanted_tokens : -1;
   return *state.choices.back();
 }
 
-StepOutput Engine::Impl::step() {
-  StepOutput output;
+StepOutput& Engine::Impl::step() {
+  StepOutput& output = output_;
+  output.work.clear();
+  output.finished.clear();
+  output.num_tokens = 0;
   const auto& scheduled = scheduler_.schedule(batch_);
   if (!scheduled.empty()) {
     run();
     scheduler_.commit();
     ++step_number_;
-    for (const ScheduledSequence& entry : scheduled) count_rows(entry, output);
-    for (const ScheduledSequence& entry : scheduled) use_logits(entry, output);
+    for (const ScheduledSequence& entry : scheduled) count_rows(entry);
+    for (const ScheduledSequence& entry : scheduled) use_logits(entry);
     output.num_tokens = batch_.num_tokens();
     totals_.num_rows += output.num_tokens;
     ended_.clear();
   }
-  output.finished = std::exchange(finished_, {});
+  output.finished.swap(finished_);
   return output;
 }
 
@@ -124,19 +145,19 @@ void Engine::Impl::run() {
   }
 }
 
-RequestWork& Engine::Impl::work_of(RequestState& state, StepOutput& output) const {
+RequestWork& Engine::Impl::work_of(RequestState& state) {
   if (state.work_step != step_number_) {
     state.work_step = step_number_;
-    state.work_index = output.work.size();
-    output.work.push_back({state.request.id, 0, 0, false});
+    state.work_index = output_.work.size();
+    output_.work.push_back({state.request.id, 0, 0, false});
   }
-  return output.work[state.work_index];
+  return output_.work[state.work_index];
 }
 
-void Engine::Impl::count_rows(const ScheduledSequence& entry, StepOutput& output) {
+void Engine::Impl::count_rows(const ScheduledSequence& entry) {
   Sequence& sequence = *entry.sequence;
   RequestState& state = *sequence.request;
-  RequestWork& work = work_of(state, output);
+  RequestWork& work = work_of(state);
   const std::int32_t num_prompt = sequence.num_prompt_tokens;
   std::int32_t num_decodes = 0;
   for (std::int32_t row = entry.begin; row < entry.begin + entry.num_rows; ++row) {
@@ -165,7 +186,7 @@ std::span<const float> Engine::Impl::logits_row(std::int32_t row) const {
   return std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
 }
 
-void Engine::Impl::use_logits(const ScheduledSequence& entry, StepOutput& output) {
+void Engine::Impl::use_logits(const ScheduledSequence& entry) {
   Sequence& sequence = *entry.sequence;
   RequestState& state = *sequence.request;
   if (state.has_ended) return;
@@ -182,7 +203,7 @@ void Engine::Impl::use_logits(const ScheduledSequence& entry, StepOutput& output
     sequence.num_logprob_rows = -1;
     totals_.prefix_queries_tokens += sequence.num_prompt_tokens;
     totals_.prefix_hits_tokens += state.num_cached_tokens;
-    if (state.request.params.max_tokens > 0) work_of(state, output).first_token = true;
+    if (state.request.params.max_tokens > 0) work_of(state).first_token = true;
     start_choices(state, logits);
   }
   if (!state.has_ended && state.num_open_choices == 0) collect(state);
@@ -312,11 +333,16 @@ EngineStats Engine::Impl::stats() const {
       stats.waiting_prompt_tokens += static_cast<std::int64_t>(state->request.prompt.size());
     }
   }
-  std::vector<const RequestState*> running;
-  for (const Sequence* sequence : scheduler_.running()) running.push_back(sequence->request);
-  std::ranges::sort(running);
-  stats.num_running =
-      static_cast<std::int32_t>(std::unique(running.begin(), running.end()) - running.begin());
+  ++stats_number_;
+  for (const Sequence* sequence : scheduler_.running()) {
+    if (std::exchange(sequence->request->counted_in_stats, stats_number_) != stats_number_) {
+      ++stats.num_running;
+    }
+    // All but a sequence's last blocks are full, and shared ones are.
+    stats.num_empty_slots +=
+        static_cast<std::int32_t>(sequence->blocks.size()) * scheduler_.blocks().block_size() -
+        sequence->num_computed_tokens;
+  }
   stats.num_running_seqs = static_cast<std::int32_t>(scheduler_.running().size());
   const BlockPool& pool = scheduler_.blocks().pool();
   stats.num_blocks = pool.num_blocks();
@@ -331,7 +357,7 @@ Engine::Engine(const EngineOptions& options, ModelRunner* runner, const Tokenize
 Engine::~Engine() = default;
 std::int32_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
 void Engine::add(Request request) { impl_->add(std::move(request)); }
-StepOutput Engine::step() { return impl_->step(); }
+StepOutput& Engine::step() { return impl_->step(); }
 void Engine::cancel(RequestId id) { impl_->cancel(id); }
 bool Engine::has_work() const { return impl_->has_work(); }
 std::int32_t Engine::cached_prefix_tokens(std::span<const TokenId> prompt) const {

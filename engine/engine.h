@@ -37,7 +37,7 @@ class Engine : public StepEngine {
   // One step: schedule, run, sample, collect. Does nothing when there is no work. When the runner
   // throws, the step is rolled back (its new KV leaves the tree, its rows count as not computed)
   // and the exception goes on; the engine stays usable.
-  StepOutput step() override;
+  StepOutput& step() override;
 
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.

@@ -22,7 +22,7 @@ class Engine::Impl {
 
   std::int32_t max_sequence_tokens() const { return max_sequence_tokens_; }
   void add(Request request);
-  StepOutput step();
+  StepOutput& step();
   void cancel(RequestId id);
   bool has_work() const { return !requests_.empty() || !finished_.empty(); }
   std::int32_t cached_prefix_tokens(std::span<const TokenId> prompt) const;
@@ -30,8 +30,8 @@ class Engine::Impl {
 
  private:
   void run();
-  void count_rows(const ScheduledSequence& entry, StepOutput& output);
-  void use_logits(const ScheduledSequence& entry, StepOutput& output);
+  void count_rows(const ScheduledSequence& entry);
+  void use_logits(const ScheduledSequence& entry);
   bool collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state);
   void start_choices(RequestState& state, std::span<const float> logits);
   // Samples a choice's next token; ends the choice, or the request, where it is time.
@@ -41,7 +41,7 @@ class Engine::Impl {
   void fail(RequestState& state);
   void collect(RequestState& state);
   std::span<const float> logits_row(std::int32_t row) const;
-  RequestWork& work_of(RequestState& state, StepOutput& output) const;
+  RequestWork& work_of(RequestState& state);
 
   EngineOptions options_;
   ModelRunner* runner_;
@@ -53,11 +53,13 @@ class Engine::Impl {
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::vector<std::unique_ptr<RequestState>> ended_;  // in this step; the step still points at them
   std::vector<RequestOutput> finished_;  // not yet handed out
+  StepOutput output_;
   Batch batch_;
   std::vector<float> logits_;  // [most logits rows so far, vocab]
   std::uint64_t next_order_ = 0;
   EngineStats totals_;  // the counters that only grow; num_rows also tells steps apart
   std::int64_t step_number_ = 0;
+  mutable std::int64_t stats_number_ = 0;  // tells calls of stats() apart
 };
 
 }  // namespace batchmill

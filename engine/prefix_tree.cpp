@@ -23,10 +23,19 @@ constexpr auto kOlderOnTop = [](const auto& a, const auto& b) {
 PrefixTree::PrefixTree(BlockPool* pool, std::int32_t block_size_tokens)
     : pool_(pool),
       block_size_(block_size_tokens),
-      nodes_(static_cast<std::size_t>(pool->num_blocks()) + 1),
       tokens_(static_cast<std::size_t>(pool->num_blocks()) *
               static_cast<std::size_t>(block_size_tokens)) {
-  eviction_queue_.reserve(nodes_.size());
+  const std::size_t num_nodes = static_cast<std::size_t>(pool->num_blocks()) + 1;
+  nodes_.resize(num_nodes);
+  for (Node& node : nodes_) {
+    std::destroy_at(&node.children);
+    std::construct_at(&node.children, &memory_);
+    node.children.reserve(1);
+  }
+  for (Node& node : nodes_) node.children.shrink_to_fit();  // memory_ keeps it
+  for (auto& queue : eviction_queues_) queue.reserve(num_nodes);
+  pending_.reserve(num_nodes);
+  pinned_.reserve(num_nodes);
 }
 
 PrefixTree::~PrefixTree() {
@@ -97,6 +106,7 @@ void PrefixTree::attach(NodeId parent, std::span<const TokenId> content, const B
   node.depth = at(parent).depth + 1;
   node.num_tokens = static_cast<std::int32_t>(content.size());
   node.pending = pending;
+  node.wanted = true;
   node.last_use = clock_;
   node.block = block.share();
   pool_->set_cached(id, true);
@@ -140,6 +150,7 @@ void PrefixTree::remove(NodeId id) {
   assert(siblings[place] == id);
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(place));
   if (node.pending) std::erase(pending_, id);
+  node.children.shrink_to_fit();
   node.parent = kNoBlock;
   node.pending = false;
   --num_nodes_;
@@ -150,10 +161,18 @@ void PrefixTree::remove(NodeId id) {
 
 void PrefixTree::queue_if_leaf(NodeId id) {
   Node& node = at(id);
-  if (id == root() || node.queued || !node.children.empty()) return;
-  node.queued = true;
-  eviction_queue_.push_back({node.last_use, id});
-  std::ranges::push_heap(eviction_queue_, kOlderOnTop);
+  const std::size_t kind = node.wanted ? 1 : 0;
+  if (id == root() || node.queued[kind] || !node.children.empty()) return;
+  node.queued[kind] = true;
+  eviction_queues_[kind].push_back({node.last_use, id});
+  std::ranges::push_heap(eviction_queues_[kind], kOlderOnTop);
+}
+
+void PrefixTree::set_wanted(NodeId id, bool wanted) {
+  Node& node = at(id);
+  if (node.wanted == wanted) return;
+  node.wanted = wanted;
+  queue_if_leaf(id);
 }
 
 void PrefixTree::commit() {
@@ -169,15 +188,21 @@ void PrefixTree::rollback() {
 
 bool PrefixTree::evict_one() {
   if (pool_->num_evictable() == 0) return false;
+  return evict_from(/*wanted=*/false) || evict_from(/*wanted=*/true);
+}
+
+bool PrefixTree::evict_from(bool wanted) {
+  const std::size_t kind = wanted ? 1 : 0;
+  auto& queue = eviction_queues_[kind];
   pinned_.clear();
   bool evicted = false;
-  while (!evicted && !eviction_queue_.empty()) {
-    const QueueEntry oldest = eviction_queue_.front();
-    std::ranges::pop_heap(eviction_queue_, kOlderOnTop);
-    eviction_queue_.pop_back();
+  while (!evicted && !queue.empty()) {
+    const QueueEntry oldest = queue.front();
+    std::ranges::pop_heap(queue, kOlderOnTop);
+    queue.pop_back();
     Node& node = at(oldest.node);
-    node.queued = false;
-    if (!contains(oldest.node) || !node.children.empty()) continue;
+    node.queued[kind] = false;
+    if (!contains(oldest.node) || !node.children.empty() || node.wanted != wanted) continue;
     if (node.last_use > oldest.last_use) {
       queue_if_leaf(oldest.node);
     } else if (!pool_->is_evictable(oldest.node)) {

@@ -7,7 +7,9 @@
 // way. They may be shared by reference within that step, but not copied from.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -40,7 +42,7 @@ class PrefixTree {
   bool contains(BlockId block) const { return at(block).parent != kNoBlock; }
   std::int32_t num_nodes() const { return num_nodes_; }
   std::span<const TokenId> tokens(NodeId node) const;
-  const std::vector<NodeId>& children(NodeId node) const { return at(node).children; }
+  std::span<const NodeId> children(NodeId node) const { return at(node).children; }
 
   // The child that is exactly this full block, or kNoBlock.
   NodeId find_full(NodeId parent, std::span<const TokenId> tokens) const;
@@ -57,12 +59,16 @@ class PrefixTree {
   BlockRef share(NodeId node);
   // Marks a node as used now.
   void touch(NodeId node) { at(node).last_use = clock_; }
+  // Whether a later request is known to begin with this node's tokens, or may (as for nodes that
+  // nothing was said about). Others are evicted first.
+  void set_wanted(NodeId node, bool wanted);
 
   // The step succeeded: pending nodes become valid. It failed: they leave the tree.
   void commit();
   void rollback();
 
-  // Gives up the least recently used leaf that nobody else references. False if there is none.
+  // Gives up a leaf that nobody else references: one that is not wanted if there is one, the least
+  // recently used of its kind. False if there is none.
   bool evict_one();
 
  private:
@@ -71,10 +77,11 @@ class PrefixTree {
     std::int32_t depth = 0;
     std::int32_t num_tokens = 0;
     bool pending = false;
-    bool queued = false;  // has an entry in eviction_queue_
+    bool wanted = true;
+    std::array<bool, 2> queued = {};  // has an entry in that eviction queue
     std::uint64_t last_use = 0;
     BlockRef block;
-    std::vector<NodeId> children;  // sorted by their tokens
+    std::pmr::vector<NodeId> children;  // sorted by their tokens
   };
   struct QueueEntry {
     std::uint64_t last_use;
@@ -87,16 +94,21 @@ class PrefixTree {
   void attach(NodeId parent, std::span<const TokenId> tokens, const BlockRef& block, bool pending);
   void remove(NodeId node);
   void queue_if_leaf(NodeId node);
+  bool evict_from(bool wanted);
 
   BlockPool* pool_;
   std::int32_t block_size_;
+  // Of the lists of children: what a list gives up serves the next one, so that a tree that has
+  // once been full allocates nothing any more.
+  std::pmr::unsynchronized_pool_resource memory_;
   std::vector<Node> nodes_;  // [num_blocks + 1], by block id; the last is the root
   std::vector<TokenId> tokens_;  // [num_blocks, block_size]
   std::vector<NodeId> pending_;  // in insertion order: parents before children
-  // A heap of leaves by last use, oldest on top. Entries may be out of date (the node was used,
-  // left the tree or got children since): evict_one() checks and repairs.
-  std::vector<QueueEntry> eviction_queue_;
-  std::vector<NodeId> pinned_;  // scratch of evict_one
+  // Heaps of leaves by last use, oldest on top: [0] of those that are not wanted, [1] of the
+  // others. Entries may be out of date (the node was used, changed its kind, left the tree or got
+  // children since): evict_from() checks and repairs.
+  std::array<std::vector<QueueEntry>, 2> eviction_queues_;
+  std::vector<NodeId> pinned_;  // scratch of evict_from
   std::uint64_t clock_ = 1;  // counts commits and rollbacks
   std::int32_t num_nodes_ = 0;
 };

@@ -17,6 +17,9 @@ struct Request {
   std::vector<TokenId> prompt;  // at least one token
   std::int32_t num_choices = 1;
   std::int32_t first_choice = 0;  // index of choice 0 in the line: keys the random draws
+  // Leading prompt tokens that requests to come begin with as well: the KV of all others is given
+  // up first. -1: not known, all is worth keeping.
+  std::int32_t num_wanted_tokens = -1;
   SamplingParams params;
 };
 
@@ -75,6 +78,7 @@ struct EngineStats {
   std::int32_t num_blocks = 0;
   std::int32_t num_free_blocks = 0;  // unreferenced, tree or not
   std::int32_t num_cached_blocks = 0;  // unreferenced blocks whose content can be reused
+  std::int32_t num_empty_slots = 0;  // of the blocks that sequences hold: without a token
   std::int64_t waiting_prompt_tokens = 0;
   std::int64_t prefix_queries_tokens = 0;  // since construction
   std::int64_t prefix_hits_tokens = 0;

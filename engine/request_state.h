@@ -45,6 +45,7 @@ struct RequestState {
   // Place of this request in the step's work list, if it is in the step of that number.
   std::int64_t work_step = -1;
   std::size_t work_index = 0;
+  std::int64_t counted_in_stats = 0;  // by the call of stats() of that number
 };
 
 }  // namespace batchmill

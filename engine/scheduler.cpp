@@ -16,7 +16,10 @@ Scheduler::Scheduler(const EngineOptions& options, std::int32_t num_blocks,
     : options_(options),
       max_prompt_logits_rows_(max_prompt_logits_rows),
       watermark_blocks_(std::max(1, num_blocks / kWatermarkDivisor)),
-      blocks_(num_blocks, block_size_tokens) {}
+      blocks_(num_blocks, block_size_tokens) {
+  running_.reserve(static_cast<std::size_t>(options.max_num_seqs));
+  step_.reserve(static_cast<std::size_t>(options.max_num_seqs));
+}
 
 void Scheduler::add(Sequence* sequence) {
   if (waiting_.empty() || waiting_.back()->order < sequence->order) {

@@ -31,6 +31,8 @@ struct Sequence {
   // Rows of this sequence must all give logits up to here: no prefix may be reused past what was
   // delivered. -1: no such wish.
   std::int32_t num_logprob_rows = -1;
+  // Leading tokens that later requests are known to share; -1: nothing is known.
+  std::int32_t num_wanted_tokens = -1;
 
   // KV. `blocks` covers at least num_computed tokens; all full blocks among them are in the tree
   // and `cursor` is the last one's node (the root if there is none).

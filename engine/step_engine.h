@@ -15,8 +15,9 @@ class StepEngine {
   virtual void add(Request request) = 0;
 
   // One step. Does nothing when there is no work. When the device throws, nothing has happened and
-  // the exception goes on; the engine stays usable.
-  virtual StepOutput step() = 0;
+  // the exception goes on; the engine stays usable. The caller may take what has finished out of
+  // the output, which is valid until the next step.
+  virtual StepOutput& step() = 0;
 
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.

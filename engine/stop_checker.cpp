@@ -4,12 +4,22 @@
 #include <utility>
 
 namespace batchmill {
+namespace {
+
+// Room for the text from the start, so that a step seldom has to look for memory.
+constexpr std::size_t kBytesPerToken = 8;
+constexpr std::size_t kMaxReservedBytes = 1 << 16;
+
+}  // namespace
 
 StopChecker::StopChecker(const Tokenizer* tokenizer, const SamplingParams* params,
                          std::span<const TokenId> eos_token_ids)
     : params_(params), eos_token_ids_(eos_token_ids) {
   if (tokenizer != nullptr) {
     detokenizer_.emplace(tokenizer, /*with_special=*/false, /*continues_text=*/true);
+    const auto max_tokens = static_cast<std::size_t>(std::max(params->max_tokens, 0));
+    text_.reserve(std::min(kBytesPerToken * max_tokens, kMaxReservedBytes));
+    if (!params->stop.empty()) token_begins_.reserve(std::min(max_tokens, kMaxReservedBytes / 8));
   }
   for (const std::string& stop : params->stop) longest_stop_ = std::max(longest_stop_, stop.size());
 }
@@ -29,7 +39,7 @@ FinishReason StopChecker::append(TokenId token) {
   if (!detokenizer_) return FinishReason::kNone;
 
   const std::size_t before = text_.size();
-  text_ += detokenizer_->append(token);
+  detokenizer_->append(token, &text_);
   if (longest_stop_ == 0) return FinishReason::kNone;
   token_begins_.push_back(before);
   if (num_tokens_ <= params_->min_tokens || text_.size() == before) return FinishReason::kNone;

@@ -76,6 +76,8 @@ class Detokenizer {
   // complete characters; each maximal invalid part becomes one U+FFFD; a tail that may still become
   // a character is kept.
   std::string append(TokenId id);
+  // The same, written behind `text`.
+  void append(TokenId id, std::string* text);
 
   // What is left when the sequence ends: "" or U+FFFD for an unfinished character.
   std::string finish();

@@ -131,12 +131,17 @@ void append_utf8(char32_t code_point, std::string* text) {
 std::string replace_invalid_utf8(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size());
+  append_valid_utf8(bytes, &text);
+  return text;
+}
+
+void append_valid_utf8(std::string_view bytes, std::string* text) {
   while (true) {
     const std::size_t num_valid = valid_utf8_prefix(bytes);
-    text += bytes.substr(0, num_valid);
+    *text += bytes.substr(0, num_valid);
     bytes.remove_prefix(num_valid);
-    if (bytes.empty()) return text;
-    text += kReplacementCharacter;
+    if (bytes.empty()) return;
+    *text += kReplacementCharacter;
     bytes.remove_prefix(utf8_part_at(bytes, 0).num_bytes);
   }
 }

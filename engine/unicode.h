@@ -76,5 +76,7 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+
 
 // `bytes` with each maximal invalid part (an unfinished end too) replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view bytes);
+// The same, written behind `text`.
+void append_valid_utf8(std::string_view bytes, std::string* text);
 
 }  // namespace batchmill

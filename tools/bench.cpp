@@ -8,7 +8,9 @@
 
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/speed_probe.h"
+#include "engine/model_size.h"
 #include "queue/wire.h"
+#include "tools/bench_report.h"
 #include "tools/bench_workloads.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
@@ -20,114 +22,160 @@ namespace batchmill {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int kOwnTokens = 16;  // of a prompt that shares all others
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-double tokens_per_second(const std::vector<Measured>& runs) {
-  std::vector<double> rates;
-  for (const Measured& run : runs) rates.push_back(static_cast<double>(run.tokens) / run.seconds);
-  return median(rates);
-}
-
-// How much longer each workload takes with the deterministic option, in percent.
-Json deterministic_cost(const Workloads& with, const Workloads& without) {
-  const auto percent = [](const std::vector<Measured>& slow, const std::vector<Measured>& fast) {
-    return 100.0 * (tokens_per_second(fast) / tokens_per_second(slow) - 1.0);
-  };
-  return {{"prefill", percent(with.prefill, without.prefill)},
-          {"decode", percent(with.decode, without.decode)},
-          {"shared_decode", percent(with.shared_decode, without.shared_decode)}};
-}
-
-struct Peaks {
-  double gemm_flops = 0.0;  // floating-point operations per second
-  double read_bytes = 0.0;  // bytes per second
-};
-
+// The best of `runs`, after one that warms up.
 template <typename Probe>
-double best_rate(Probe* probe, double amount, int runs, const char* what) {
+double best_seconds(Probe* probe, int runs, const char* what) {
   probe->run();
   if (!probe->result_is_right()) {
     throw ToolError(kExitUsage, std::string(what) + " gives wrong results on this processor");
   }
-  double best = 0.0;
+  double best = 1e9;
   for (int i = 0; i < runs; ++i) {
     const Clock::time_point start = Clock::now();
     probe->run();
-    best = std::max(best, amount / seconds_since(start));
+    best = std::min(best, seconds_since(start));
   }
   return best;
 }
 
-Peaks measure_peaks(const CpuPlan& plan, int runs) {
-  Peaks peaks;
-  {
-    GemmProbe probe(plan.dtype, plan.threads);
-    peaks.gemm_flops = best_rate(&probe, probe.operations(), runs, "the matrix product");
-  }
-  ReadProbe probe(plan.threads);
-  peaks.read_bytes = best_rate(&probe, probe.bytes(), runs, "reading memory");
-  return peaks;
+double read_peak(std::int32_t threads, int runs) {
+  ReadProbe probe(threads);
+  return probe.bytes() / best_seconds(&probe, runs, "reading memory");
 }
 
-Json rates_json(const std::vector<Measured>& runs, const Peaks& peaks) {
-  std::vector<double> rates, seconds;
-  BackendSums sums;
-  double total_seconds = 0.0;
-  for (const Measured& run : runs) {
-    rates.push_back(static_cast<double>(run.tokens) / run.seconds);
-    seconds.push_back(run.seconds);
-    sums.gemm.add(run.sums.gemm);
-    sums.attention.add(run.sums.attention);
-    total_seconds += run.seconds;
+// Operations per second of oneDNN alone at the layers' products, each as often as it was run.
+double shapes_peak(const CpuPlan& plan, std::int32_t threads, std::int32_t rows,
+                   const BackendSums& sums, int runs) {
+  double operations = 0.0;
+  double seconds = 0.0;
+  for (const auto& [shape, measured] : sums.products) {
+    ProductProbe probe(plan.dtype, threads, rows, shape.first, shape.second);
+    operations += measured.operations;
+    seconds += measured.operations / probe.operations() *
+               best_seconds(&probe, runs, "oneDNN's matrix product");
   }
-  const auto part = [&](const OperationSums& operations) {
-    const double flops = operations.operations / operations.seconds;
-    return Json{{"time_share", operations.seconds / total_seconds},
-                {"gflops", flops / 1e9},
-                {"share_of_gemm_peak", flops / peaks.gemm_flops}};
+  return operations / seconds;
+}
+
+// How much longer it takes with the deterministic option, in percent.
+double cost_percent(const std::vector<Measured>& with, const std::vector<Measured>& without) {
+  return 100.0 * (tokens_per_second(without) / tokens_per_second(with) - 1.0);
+}
+
+// What is measured of one set of options.
+struct Workloads {
+  std::vector<Measured> prefill;
+  std::vector<Measured> single_decode;
+  std::vector<Measured> decode;
+  std::vector<Measured> shared_decode;  // prompts alike but for their last tokens
+};
+
+DecodeWorkload shared_work(const BenchFlags& flags) {
+  return {flags.decode_sequences, flags.decode_prompt_tokens,
+          std::max(flags.decode_prompt_tokens - kOwnTokens, 0), flags.decode_tokens};
+}
+
+std::vector<Measured> measure_prefill(BenchModel* model, const BenchFlags& flags, int runs) {
+  const auto prefill = [&](bool take_times) {
+    return model->prefill(flags.prefill_prompts, flags.prefill_tokens, take_times);
   };
-  Json attention = part(sums.attention);
-  const double bytes = sums.attention.kv_bytes / sums.attention.seconds;
-  attention["kv_gb_per_second"] = bytes / 1e9;
-  attention["share_of_read_peak"] = bytes / peaks.read_bytes;
-  const double all = sums.gemm.operations + sums.attention.operations;
-  return {{"tokens", runs.front().tokens},
-          {"tokens_per_second", median(rates)},
-          {"tokens_per_second_min", *std::min_element(rates.begin(), rates.end())},
-          {"tokens_per_second_max", *std::max_element(rates.begin(), rates.end())},
-          {"seconds", median(seconds)},
-          {"share_of_gemm_peak", all / total_seconds / peaks.gemm_flops},
-          {"gemm", part(sums.gemm)},
-          {"attention", std::move(attention)},
-          {"other_time_share", 1.0 - (sums.gemm.seconds + sums.attention.seconds) / total_seconds}};
+  prefill(false);
+  std::vector<Measured> measured;
+  for (int i = 0; i < runs; ++i) measured.push_back(prefill(false));
+  measured.push_back(prefill(true));
+  return measured;
 }
 
-void print_rates(const char* name, const Json& rates) {
+Workloads measure(BenchModel* model, const BenchFlags& flags) {
+  Workloads workloads;
+  workloads.prefill = measure_prefill(model, flags, flags.runs);
+  workloads.single_decode =
+      model->decode({1, flags.decode_prompt_tokens, 0, 2 * flags.decode_tokens}, flags.runs);
+  workloads.decode = model->decode(
+      {flags.decode_sequences, flags.decode_prompt_tokens, 0, flags.decode_tokens}, flags.runs);
+  workloads.shared_decode = model->decode(shared_work(flags), flags.runs);
+  return workloads;
+}
+
+// Room in the cache for the largest workload, with what admission keeps free.
+std::int32_t blocks_needed(const BenchFlags& flags, const EngineOptions& options,
+                           std::int32_t block_size) {
+  const auto blocks = [&](int sequences, int tokens) {
+    return sequences * ((tokens + options.generation_reserve_tokens) / block_size + 2);
+  };
+  const int decoded =
+      2 * (flags.runs + 2) * flags.decode_tokens +
+      flags.decode_sequences * flags.decode_prompt_tokens / options.max_num_batched_tokens;
+  const std::int32_t most =
+      std::max(blocks(flags.prefill_prompts, flags.prefill_tokens),
+               blocks(flags.decode_sequences, flags.decode_prompt_tokens + decoded));
+  return most + most / 50 + 8;
+}
+
+void fit_to_context(BenchFlags* flags, std::int32_t context) {
+  flags->prefill_tokens = std::min(flags->prefill_tokens, context - 1);
+  flags->decode_prompt_tokens = std::min(flags->decode_prompt_tokens, context / 2);
+  flags->decode_tokens =
+      std::max(1, std::min(flags->decode_tokens, context / 8 / (flags->runs + 2)));
+}
+
+void print_report(const Json& report, const BenchFlags& flags) {
   const auto number = [](const Json& value) { return value.get<double>(); };
-  const Json& gemm = rates.at("gemm");
-  const Json& attention = rates.at("attention");
-  std::cout << fmt::format("{:<8} {:>9.0f} tokens/s, {:.1f} % of the GEMM peak\n", name,
-                           number(rates.at("tokens_per_second")),
-                           100 * number(rates.at("share_of_gemm_peak")));
   std::cout << fmt::format(
-      "  GEMMs      {:>5.1f} % of the time, {:>8.1f} GFLOP/s, {:.1f} % of the peak\n",
-      100 * number(gemm.at("time_share")), number(gemm.at("gflops")),
-      100 * number(gemm.at("share_of_gemm_peak")));
+      "{} on {}, {} threads, {} (KV {})\n\n", report.at("model").get<std::string>(),
+      report.at("device").get<std::string>(), report.at("threads").get<int>(),
+      report.at("dtype").get<std::string>(), report.at("kv_dtype").get<std::string>());
+  const Peaks peaks = {1e9 * number(report.at("gemm_peak_gflops")),
+                       1e9 * number(report.at("read_peak_gb_per_second"))};
+  std::cout << roofline_text(peaks, {{'P', report.at("prefill")},
+                                     {'1', report.at("single_decode")},
+                                     {'D', report.at("decode")},
+                                     {'S', report.at("shared_decode")}})
+            << "\n";
+  std::cout << case_text(
+      fmt::format("P prefill {} x {}", flags.prefill_prompts, flags.prefill_tokens),
+      report.at("prefill"));
+  std::cout << case_text(fmt::format("1 decode 1 behind {}", flags.decode_prompt_tokens),
+                         report.at("single_decode"));
+  std::cout << case_text(
+      fmt::format("D decode {} behind {}", flags.decode_sequences, flags.decode_prompt_tokens),
+      report.at("decode"));
+  std::cout << case_text(
+      fmt::format("S {} that share all but {}", flags.decode_sequences, kOwnTokens),
+      report.at("shared_decode"));
+  const Json& slots = report.at("kv_slots");
   std::cout << fmt::format(
-      "  attention  {:>5.1f} % of the time, {:>8.1f} GFLOP/s, {:.1f} % of the peak; reads {:.2f} "
-      "GB/s\n",
-      100 * number(attention.at("time_share")), number(attention.at("gflops")),
-      100 * number(attention.at("share_of_gemm_peak")), number(attention.at("kv_gb_per_second")));
-  std::cout << fmt::format("  the rest   {:>5.1f} % of the time\n",
-                           100 * number(rates.at("other_time_share")));
+      "\nKV slots without a token: {:.2f} % of the {} that {} sequences hold (blocks of {})\n",
+      100 * number(slots.at("waste")), slots.at("held").get<std::int64_t>(), flags.decode_sequences,
+      slots.at("block_size_tokens").get<int>());
+  if (const Json& scaling = report.at("scaling"); !scaling.is_null()) {
+    std::cout << fmt::format("prefill on {} threads is {:.2f} times as fast as on one\n",
+                             scaling.at("threads").get<int>(), number(scaling.at("prefill")));
+  }
+  if (const Json& cost = report.at("deterministic_cost_percent"); cost.is_null()) {
+    std::cout << "what deterministic costs is not measured: no memory for the weights twice\n";
+  } else {
+    std::cout << fmt::format("deterministic costs {:+.1f} % of prefill, {:+.1f} % of decode{}\n",
+                             number(cost.at("prefill")), number(cost.at("decode")),
+                             report.at("deterministic").get<bool>() ? " (in use)" : "");
+  }
+  // "960x576 rows 64: brg:…" by what is behind the shape.
+  std::map<std::string, int> shapes_by_name;
+  for (const Json& item : report.at("gemm_implementations")) {
+    const auto line = item.get<std::string>();
+    const std::size_t colon = line.find(": ");
+    ++shapes_by_name[colon == std::string::npos ? line : line.substr(colon + 2)];
+  }
+  for (const auto& [name, shapes] : shapes_by_name) {
+    std::cout << fmt::format("products of {} shapes by {}\n", shapes, name);
+  }
+  std::cout << std::flush;
 }
 
 int bench(const Settings& settings, BenchFlags flags) {
@@ -139,43 +187,61 @@ int bench(const Settings& settings, BenchFlags flags) {
                     "bench measures models that generate text; this one makes embeddings");
   }
   const CpuOptions options = cpu_options(config, config.models.front());
-
   EngineOptions engine_options = config.engine.options;
   engine_options.max_context_tokens = model.config().max_context_tokens;
   engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, flags.decode_sequences);
-  const std::int32_t context = model.config().max_context_tokens;
-  flags.prefill_tokens = std::min(flags.prefill_tokens, context - 1);
-  flags.decode_prompt_tokens = std::min(flags.decode_prompt_tokens, context / 2);
-  flags.decode_tokens = std::min(flags.decode_tokens, context / 2);
-  const auto blocks_for = [&](int sequences, int tokens) {
-    return sequences * ((tokens + options.block_size_tokens) / options.block_size_tokens + 1);
-  };
-  const std::int32_t num_blocks = std::max(
-      blocks_for(flags.prefill_prompts, flags.prefill_tokens + 1),
-      blocks_for(flags.decode_sequences, flags.decode_prompt_tokens + flags.decode_tokens));
+  fit_to_context(&flags, model.config().max_context_tokens);
+  const std::int32_t num_blocks = blocks_needed(flags, engine_options, options.block_size_tokens);
   BenchModel bench(model, options, engine_options, num_blocks);
   const CpuPlan& plan = bench.plan();
-  const Peaks peaks = measure_peaks(plan, flags.runs);
-  // The same with the deterministic option turned over, round by round in turn, where the memory
-  // holds the weights twice.
-  std::unique_ptr<BenchModel> other;
+  const Workloads workloads = measure(&bench, flags);
+
+  Peaks peaks;
+  const std::int32_t rows =
+      std::min(flags.prefill_prompts * flags.prefill_tokens, engine_options.max_num_batched_tokens);
+  const BackendSums& prefill_sums = workloads.prefill.back().sums;
+  peaks.gemm_flops = shapes_peak(plan, plan.threads, rows, prefill_sums, flags.runs);
+  peaks.read_bytes = read_peak(plan.threads, flags.runs);
+
+  // The same with the deterministic option turned over, where the memory holds the weights twice.
+  Json cost = nullptr;
   if (available_memory_bytes() > plan.weight_bytes * 5 / 4) {
     CpuOptions turned = options;
     turned.deterministic = !options.deterministic;
-    other = std::make_unique<BenchModel>(model, turned, engine_options, num_blocks);
+    BenchModel other(model, turned, engine_options, num_blocks);
+    const std::vector<Measured> prefill = measure_prefill(&other, flags, flags.runs);
+    const std::vector<Measured> decode = other.decode(shared_work(flags), flags.runs);
+    const double sign = options.deterministic ? -1.0 : 1.0;
+    cost = {{"prefill", sign * cost_percent(prefill, workloads.prefill)},
+            {"decode", sign * cost_percent(decode, workloads.shared_decode)}};
   }
-  Workloads workloads, other_workloads;
-  for (int i = 0; i <= flags.runs; ++i) {  // the first round warms up
-    bench.run_round(flags, i == 0 ? nullptr : &workloads);
-    if (other != nullptr) other->run_round(flags, i == 0 ? nullptr : &other_workloads);
+  // Prefill on one thread.
+  Json scaling = nullptr;
+  if (plan.threads > 1 && available_memory_bytes() > plan.weight_bytes * 5 / 4) {
+    CpuOptions one = options;
+    one.threads = 1;
+    BenchModel single(model, one, engine_options, num_blocks);
+    const std::vector<Measured> prefill =
+        measure_prefill(&single, flags, std::max(flags.runs / 2, 1));
+    scaling = {{"threads", plan.threads},
+               {"prefill", tokens_per_second(workloads.prefill) / tokens_per_second(prefill)}};
   }
-  Json cost = nullptr;
-  if (other != nullptr) {
-    cost = options.deterministic ? deterministic_cost(workloads, other_workloads)
-                                 : deterministic_cost(other_workloads, workloads);
-  }
-  const std::vector<std::string> implementations = bench.gemm_implementations();
 
+  const ModelSize size = measure_model(model.config());
+  const auto report_case = [&](const char* name, const std::vector<Measured>& runs,
+                               double shapes_flops) {
+    BenchCase measured;
+    measured.name = name;
+    measured.runs = runs;
+    measured.weight_bytes =
+        static_cast<double>(size.matrices + size.output) * dtype_bytes(plan.dtype);
+    measured.kv_bytes_per_token = static_cast<double>(plan.kv_bytes_per_token);
+    measured.shapes_flops = shapes_flops;
+    return case_json(measured, peaks);
+  };
+  const std::int64_t held = workloads.decode.back().held_slots;
+  const std::int64_t empty = workloads.decode.back().empty_slots;
+  const std::vector<std::string> implementations = bench.gemm_implementations();
   Json report = {{"version", BATCHMILL_VERSION},
                  {"device", bench.describe()},
                  {"model", models.front().name},
@@ -190,12 +256,20 @@ int bench(const Settings& settings, BenchFlags flags) {
                    {"decode_sequences", flags.decode_sequences},
                    {"decode_prompt_tokens", flags.decode_prompt_tokens},
                    {"decode_tokens", flags.decode_tokens},
-                   {"max_num_batched_tokens", engine_options.max_num_batched_tokens}}},
+                   {"max_num_batched_tokens", engine_options.max_num_batched_tokens},
+                   {"block_size_tokens", options.block_size_tokens}}},
                  {"gemm_peak_gflops", peaks.gemm_flops / 1e9},
                  {"read_peak_gb_per_second", peaks.read_bytes / 1e9},
-                 {"prefill", rates_json(workloads.prefill, peaks)},
-                 {"decode", rates_json(workloads.decode, peaks)},
-                 {"shared_decode", rates_json(workloads.shared_decode, peaks)},
+                 {"prefill", report_case("prefill", workloads.prefill, peaks.gemm_flops)},
+                 {"single_decode", report_case("single_decode", workloads.single_decode, 0.0)},
+                 {"decode", report_case("decode", workloads.decode, 0.0)},
+                 {"shared_decode", report_case("shared_decode", workloads.shared_decode, 0.0)},
+                 {"kv_slots",
+                  {{"held", held},
+                   {"empty", empty},
+                   {"block_size_tokens", options.block_size_tokens},
+                   {"waste", static_cast<double>(empty) / static_cast<double>(held)}}},
+                 {"scaling", scaling},
                  {"deterministic", options.deterministic},
                  {"deterministic_cost_percent", cost},
                  {"gemm_implementations", implementations}};
@@ -203,33 +277,7 @@ int bench(const Settings& settings, BenchFlags flags) {
     std::cout << report.dump() << std::endl;
     return kExitDone;
   }
-  std::cout << fmt::format("{} on {}, {} threads, {} (KV {})\n", models.front().name,
-                           bench.describe(), plan.threads, dtype_name(plan.dtype),
-                           dtype_name(plan.kv_dtype));
-  std::cout << fmt::format("measured peaks: {:.1f} GFLOP/s in GEMMs, {:.2f} GB/s of reading\n",
-                           peaks.gemm_flops / 1e9, peaks.read_bytes / 1e9);
-  print_rates("prefill", report.at("prefill"));
-  print_rates("decode", report.at("decode"));
-  print_rates("shared", report.at("shared_decode"));
-  if (cost.is_null()) {
-    std::cout << "what deterministic costs is not measured: no memory for the weights twice\n";
-  } else {
-    std::cout << fmt::format(
-        "deterministic costs {:+.1f} % of prefill, {:+.1f} % of decode, {:+.1f} % of decode after "
-        "shared prompts{}\n",
-        cost.at("prefill").get<double>(), cost.at("decode").get<double>(),
-        cost.at("shared_decode").get<double>(), options.deterministic ? " (in use)" : "");
-  }
-  // "960x576 rows 64: brg:…" by what is behind the shape.
-  std::map<std::string, int> shapes_by_name;
-  for (const std::string& line : implementations) {
-    const std::size_t colon = line.find(": ");
-    ++shapes_by_name[colon == std::string::npos ? line : line.substr(colon + 2)];
-  }
-  for (const auto& [name, shapes] : shapes_by_name) {
-    std::cout << fmt::format("products of {} shapes by {}\n", shapes, name);
-  }
-  std::cout << std::flush;
+  print_report(report, flags);
   return kExitDone;
 }
 

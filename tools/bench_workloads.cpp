@@ -4,20 +4,26 @@
 #include <chrono>
 #include <random>
 
-#include "engine/engine.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kOwnTokens = 16;  // of a prompt that shares all others
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace
+
+void BenchModel::TimedRunner::forward(const Batch& batch, std::span<float> logits) {
+  context_tokens = 0.0;
+  for (const std::int32_t length : batch.context_lens) context_tokens += length;
+  const Clock::time_point start = Clock::now();
+  transformer_->forward(batch, logits);
+  seconds += seconds_since(start);
+}
 
 BenchModel::BenchModel(const Model& model, const CpuOptions& options,
                        const EngineOptions& engine_options, std::int32_t num_blocks)
@@ -35,14 +41,14 @@ BenchModel::BenchModel(const Model& model, const CpuOptions& options,
   shape.dtype = plan_.kv_dtype;
   if (model.config().latent) shape.latent_dim = model.config().latent->cached_dim();
   auto cache = cpu->make_kv_cache(shape);
-  transformer_ = std::make_unique<Transformer>(
-      model.config(), std::make_unique<TimingBackend>(std::move(cpu), &sums_), std::move(weights),
-      std::move(cache));
+  runner_ = std::make_unique<TimedRunner>(std::make_unique<Transformer>(
+      model.config(),
+      std::make_unique<TimingBackend>(std::move(cpu), model.config().vocab_size, &sums_),
+      std::move(weights), std::move(cache)));
 }
 
-std::uint64_t BenchModel::run(int count, int prompt_tokens, int shared_tokens, int max_tokens,
-                              Measured* prefill, Measured* decode) {
-  Engine engine(engine_options_, transformer_.get(), nullptr);
+void BenchModel::add_prompts(Engine* engine, int count, int prompt_tokens, int shared_tokens,
+                             int max_tokens) const {
   std::mt19937 random(kBenchSeed);
   std::uniform_int_distribution<TokenId> any_token(0, model_.config().vocab_size - 1);
   std::vector<TokenId> shared;
@@ -57,53 +63,67 @@ std::uint64_t BenchModel::run(int count, int prompt_tokens, int shared_tokens, i
     request.params.temperature = 0.0f;
     request.params.max_tokens = max_tokens;
     request.params.ignore_eos = true;
-    engine.add(std::move(request));
+    engine->add(std::move(request));
   }
-  std::uint64_t hash = 14'695'981'039'346'656'037ull;
-  while (engine.has_work()) {
-    sums_ = {};
-    const Clock::time_point start = Clock::now();
-    const StepOutput step = engine.step();
-    const double seconds = seconds_since(start);
-    std::int64_t prefill_rows = 0;
-    std::int64_t decode_rows = 0;
-    for (const RequestWork& work : step.work) {
-      prefill_rows += work.num_prefill_tokens;
-      decode_rows += work.num_decode_tokens;
-    }
-    Measured* kind = decode_rows == 0 ? prefill : prefill_rows == 0 ? decode : nullptr;
-    if (kind != nullptr) {
-      kind->seconds += seconds;
-      kind->tokens += prefill_rows + decode_rows;
-      kind->sums.gemm.add(sums_.gemm);
-      kind->sums.attention.add(sums_.attention);
-    }
-    for (const RequestOutput& output : step.finished) {
-      for (const TokenId id : output.choices.front().token_ids) {
-        hash ^= static_cast<std::uint64_t>(id) + (output.id << 32);
-        hash *= 1'099'511'628'211ull;
-      }
-    }
-  }
-  return hash;
 }
 
-void BenchModel::run_round(const BenchFlags& flags, Workloads* workloads) {
-  const int shared_tokens = std::max(flags.decode_prompt_tokens - kOwnTokens, 0);
-  Measured prefill, decode, shared_decode, ignored;
-  std::uint64_t hash = run(flags.prefill_prompts, flags.prefill_tokens, 0, 1, &prefill, &ignored);
-  hash ^= run(flags.decode_sequences, flags.decode_prompt_tokens, 0, flags.decode_tokens, &ignored,
-              &decode);
-  hash ^= 3 * run(flags.decode_sequences, flags.decode_prompt_tokens, shared_tokens,
-                  flags.decode_tokens, &ignored, &shared_decode);
-  if (hash_ != 0 && hash != hash_) {
+StepOutput& BenchModel::step(Engine* engine, Measured* measured) {
+  sums_.clear();
+  sums_.takes_times = measured->took_times;
+  runner_->seconds = 0.0;
+  const Clock::time_point start = Clock::now();
+  StepOutput& output = engine->step();
+  measured->seconds += seconds_since(start);
+  measured->forward_seconds += runner_->seconds;
+  measured->tokens += output.num_tokens;
+  ++measured->steps;
+  measured->sums.add(sums_);
+  return output;
+}
+
+Measured BenchModel::prefill(int prompts, int prompt_tokens, bool take_times) {
+  Engine engine(engine_options_, runner_.get(), nullptr);
+  add_prompts(&engine, prompts, prompt_tokens, 0, 1);
+  Measured measured;
+  measured.took_times = take_times;
+  std::vector<TokenId> tokens(static_cast<std::size_t>(prompts), kNoToken);
+  while (engine.has_work()) {
+    const StepOutput& output = step(&engine, &measured);
+    measured.kv_tokens += runner_->context_tokens;
+    for (const RequestOutput& finished : output.finished) {
+      tokens[static_cast<std::size_t>(finished.id)] = finished.choices.front().token_ids.front();
+    }
+  }
+  if (!first_tokens_.empty() && first_tokens_ != tokens) {
     throw ToolError(kExitUsage, "two runs of the same workload gave different tokens");
   }
-  hash_ = hash;
-  if (workloads == nullptr) return;
-  workloads->prefill.push_back(prefill);
-  workloads->decode.push_back(decode);
-  workloads->shared_decode.push_back(shared_decode);
+  first_tokens_ = std::move(tokens);
+  return measured;
+}
+
+std::vector<Measured> BenchModel::decode(const DecodeWorkload& work, int runs) {
+  Engine engine(engine_options_, runner_.get(), nullptr);
+  add_prompts(&engine, work.sequences, work.prompt_tokens, work.shared_tokens,
+              (runs + 2) * work.tokens + work.prompt_tokens);
+  Measured ignored;
+  while (step(&engine, &ignored).num_tokens != work.sequences ||
+         engine.stats().num_running_seqs != work.sequences) {
+    if (!engine.has_work()) throw ToolError(kExitUsage, "the sequences ended before they decoded");
+  }
+  std::vector<Measured> measured(static_cast<std::size_t>(runs) + 2);
+  measured.back().took_times = true;
+  for (Measured& run : measured) {
+    for (int i = 0; i < work.tokens; ++i) {
+      step(&engine, &run);
+      const EngineStats stats = engine.stats();
+      run.held_slots =
+          std::int64_t{stats.num_blocks - stats.num_free_blocks} * runner_->block_size_tokens();
+      run.empty_slots = stats.num_empty_slots;
+      run.kv_tokens += static_cast<double>(run.held_slots - run.empty_slots);
+    }
+  }
+  measured.erase(measured.begin());
+  return measured;
 }
 
 }  // namespace batchmill

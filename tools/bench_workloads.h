@@ -1,14 +1,16 @@
-// The seeded workloads of `batchmill bench`: a model on the CPU backend with a stopwatch between
-// the two. One thread.
+// The seeded workloads of `batchmill bench`: a model on the CPU backend with stopwatches between
+// engine, model and backend. One thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_runner.h"
+#include "engine/engine.h"
 #include "engine/model.h"
 #include "engine/options.h"
 #include "engine/transformer.h"
@@ -21,25 +23,32 @@ inline constexpr std::uint32_t kBenchSeed = 20'250'101;
 struct BenchFlags {
   bool quality = false;
   int runs = 5;
-  int prefill_prompts = 4;
-  int prefill_tokens = 512;
+  int prefill_prompts = 2;
+  int prefill_tokens = 900;
   int decode_sequences = 64;
-  int decode_prompt_tokens = 128;
-  int decode_tokens = 32;
+  int decode_prompt_tokens = 900;
+  int decode_tokens = 16;
 };
 
-// What one kind of step cost in one run.
+// What the steps of one run cost.
 struct Measured {
   double seconds = 0.0;
+  double forward_seconds = 0.0;  // of them, in the model; the rest is scheduling and sampling
+  std::int64_t steps = 0;
   std::int64_t tokens = 0;
+  bool took_times = false;  // of the parts, one after the other: the whole is slower then
+  double kv_tokens = 0.0;  // cached tokens that the steps look at; what is shared counts once
+  std::int64_t held_slots = 0;  // of the KV cache, by sequences, after the last step …
+  std::int64_t empty_slots = 0;  // … of them without a token
   BackendSums sums;
 };
 
-// The measured runs of each workload.
-struct Workloads {
-  std::vector<Measured> prefill;
-  std::vector<Measured> decode;
-  std::vector<Measured> shared_decode;  // prompts alike but for their last tokens
+// Decoding behind prompts of random ids.
+struct DecodeWorkload {
+  int sequences = 1;
+  int prompt_tokens = 0;
+  int shared_tokens = 0;  // leading ids that all prompts have in common
+  int tokens = 0;  // steps of a run
 };
 
 class BenchModel {
@@ -48,28 +57,47 @@ class BenchModel {
   BenchModel(const Model& model, const CpuOptions& options, const EngineOptions& engine_options,
              std::int32_t num_blocks);
 
-  // Runs each workload once and adds what it cost to `workloads`, unless that is null. Throws
-  // ToolError if the tokens differ from those of the round before.
-  void run_round(const BenchFlags& flags, Workloads* workloads);
+  // Prompts of random ids from their first row to their first token. Throws ToolError if two runs
+  // of the same numbers give different tokens.
+  Measured prefill(int prompts, int prompt_tokens, bool take_times);
+  // Computes the prompts once and then decodes; a first run warms up and is left out. One more run
+  // than asked for, the last, takes times.
+  std::vector<Measured> decode(const DecodeWorkload& work, int runs);
 
   const CpuPlan& plan() const { return plan_; }
   std::vector<std::string> gemm_implementations() const { return cpu_->gemm_implementations(); }
   std::string describe() const { return cpu_->describe(); }
 
  private:
-  // Runs `count` prompts of random ids, of which the first `shared_tokens` are the same in all, to
-  // their ends. Steps are told apart by what they hold; a step that mixes both kinds counts for
-  // neither. Returns a hash of what was generated.
-  std::uint64_t run(int count, int prompt_tokens, int shared_tokens, int max_tokens,
-                    Measured* prefill, Measured* decode);
+  // The model as the engine sees it, with a stopwatch.
+  class TimedRunner : public ModelRunner {
+   public:
+    explicit TimedRunner(std::unique_ptr<Transformer> transformer)
+        : transformer_(std::move(transformer)) {}
+    std::int32_t vocab_size() const override { return transformer_->vocab_size(); }
+    std::int32_t block_size_tokens() const override { return transformer_->block_size_tokens(); }
+    std::int32_t num_blocks() const override { return transformer_->num_blocks(); }
+    void forward(const Batch& batch, std::span<float> logits) override;
+
+    double seconds = 0.0;
+    double context_tokens = 0.0;  // Σ of the step's sequences
+
+   private:
+    std::unique_ptr<Transformer> transformer_;
+  };
+
+  void add_prompts(Engine* engine, int count, int prompt_tokens, int shared_tokens,
+                   int max_tokens) const;
+  // One step; adds what it cost.
+  StepOutput& step(Engine* engine, Measured* measured);
 
   CpuPlan plan_;
   EngineOptions engine_options_;
   const Model& model_;
   CpuBackend* cpu_ = nullptr;  // the transformer's
   BackendSums sums_;
-  std::unique_ptr<Transformer> transformer_;
-  std::uint64_t hash_ = 0;  // of the tokens of a round; 0: none yet
+  std::unique_ptr<TimedRunner> runner_;
+  std::vector<TokenId> first_tokens_;  // of a prefill; empty: there was none
 };
 
 }  // namespace batchmill

@@ -23,6 +23,24 @@ class GemmProbe {
   std::unique_ptr<Impl> impl_;
 };
 
+// One matrix product of a given shape by oneDNN alone: no quantising, no scales, no bias, weights
+// packed once. What a backend's products of that shape are measured against. kI8: unsigned bytes ×
+// signed bytes, 32-bit sums.
+class ProductProbe {
+ public:
+  // output [rows, out] = input [rows, in] × weightᵀ.
+  ProductProbe(DType dtype, std::int32_t threads, std::int32_t rows, std::int32_t out_features,
+               std::int32_t in_features);
+  ~ProductProbe();
+  void run();
+  double operations() const;  // of one run
+  bool result_is_right() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 // Reads memory that no cache holds.
 class ReadProbe {
  public:

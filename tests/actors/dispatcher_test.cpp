@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <future>
+#include <numeric>
+#include <random>
 
 #include "storage/store.h"
 #include "tests/actors/test_daemon.h"
@@ -94,6 +98,109 @@ TEST_F(DispatcherTest, AdmitsLinesOnceTheDiskHasSpaceAgain) {
     self->send_exit(device, caf::exit_reason::user_shutdown);
   }
   context_->directory.clear();
+}
+
+// A line of one of `num_families` families whose prompts share more than 150 tokens.
+std::string family_line(int number, int num_families) {
+  std::mt19937 random(static_cast<unsigned>(number % num_families));
+  std::string system = "Profile " + std::to_string(number % num_families) + ".";
+  for (int i = 0; i < 30; ++i) system += " w" + std::to_string(random() % 1000);
+  std::mt19937 own(static_cast<unsigned>(1000 + number));
+  std::string passage = "Passage " + std::to_string(number) + ":";
+  for (int i = 0; i < 25; ++i) passage += " v" + std::to_string(own() % 1000);
+  const Json line = {
+      {"custom_id", std::to_string(number)},
+      {"method", "POST"},
+      {"url", "/v1/chat/completions"},
+      {"body",
+       {{"model", "tiny"},
+        {"messages",
+         {{{"role", "system"}, {"content", system}}, {{"role", "user"}, {"content", passage}}}},
+        {"temperature", 0},
+        {"max_tokens", 8},
+        {"min_tokens", 8},
+        {"ignore_eos", true}}}};
+  return line.dump() + "\n";
+}
+
+struct ShuffledRun {
+  double computed = 0.0;  // prompt tokens computed ÷ trie bound
+  std::int64_t prompt_tokens = 0;
+};
+
+// The device's first step ends when the whole file is in the plan, as that of a real model does.
+ShuffledRun run_shuffled(int num_lines, int num_families, std::int32_t num_blocks) {
+  std::promise<void> planned;
+  TestDaemonOptions options;
+  options.num_blocks = num_blocks;
+  options.engine.max_num_seqs = 64;
+  options.engine.max_num_batched_tokens = 2048;
+  options.before_step = [gate = planned.get_future().share()](std::int64_t step) {
+    if (step == 0) gate.wait();
+  };
+  TestDaemon daemon(options);
+  daemon.start();
+  std::vector<int> order(static_cast<std::size_t>(num_lines));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::shuffle(order, std::mt19937(7));
+  std::string content;
+  for (const int number : order) content += family_line(number, num_families);
+  const std::string job = daemon.submit(content);
+  daemon.wait_until(job, [](const Json& batch) {
+    return !batch.at("batchmill").at("prefix").at("possible_tokens").is_null();
+  });
+  planned.set_value();
+  const Json batch = daemon.wait(job);
+  EXPECT_EQ(batch.at("request_counts").at("completed"), num_lines) << batch.dump(1);
+  const Json& usage = batch.at("usage");
+  ShuffledRun run;
+  run.prompt_tokens = usage.at("input_tokens");
+  const std::int64_t cached = usage.at("input_tokens_details").at("cached_tokens");
+  const std::int64_t possible = batch.at("batchmill").at("prefix").at("possible_tokens");
+  run.computed = static_cast<double>(run.prompt_tokens - cached) /
+                 static_cast<double>(run.prompt_tokens - possible);
+  daemon.stop();
+  return run;
+}
+
+TEST(PrefixesOfAJobTest, AreComputedOnceOnAPoolOfAThirdOfAllFamilies) {
+  const ShuffledRun run = run_shuffled(192, 24, 24 * 150 / 3 / 16);
+  EXPECT_GT(run.prompt_tokens, 192 * 270);
+  EXPECT_LE(run.computed, 1.02);
+}
+
+TEST(PrefixesOfAJobTest, AreComputedOnceForOneFamily) {
+  const ShuffledRun run = run_shuffled(128, 1, 1'200 / 16);
+  EXPECT_LE(run.computed, 1.01);
+}
+
+// Half of the file is not there yet, and the client waits with it for the first result.
+TEST(FirstResultTest, DoesNotWaitForTheRestOfTheFile) {
+  TestDaemon daemon;
+  daemon.start();
+  std::string content;
+  for (int i = 0; i < 3000; ++i) content += chat_line(std::to_string(i), "a line of a long file");
+  TestClient other(daemon.daemon().control_endpoint());
+  const auto has_result = [&] {
+    const Json batches = other.request({{"what", "list"}}).at("batches");
+    return !batches.empty() && batches[0].at("request_counts").at("completed") > 0;
+  };
+  bool waited = false;
+  JobClient client(daemon.daemon().control_endpoint(), "test");
+  const auto source = [&](std::uint64_t offset, char* buffer, std::size_t size) {
+    if (offset > content.size() / 2 && !std::exchange(waited, true)) daemon.wait_for(has_result);
+    const std::size_t count = std::min({size, content.size() - offset, std::size_t{16'384}});
+    std::memcpy(buffer, content.data() + offset, count);
+    return count;
+  };
+  const std::string job =
+      client
+          .upload(
+              {{"key", "long"}}, source, [](std::uint64_t) {}, std::chrono::seconds(60))
+          .job;
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(daemon.wait(job).at("request_counts").at("completed"), 3000);
+  daemon.stop();
 }
 
 }  // namespace

@@ -106,6 +106,31 @@ TEST_F(WorkPickerTest, HandsOutFamiliesTogetherAndEachLineOnce) {
   EXPECT_TRUE(std::is_sorted(families.begin(), families.end()));
 }
 
+TEST_F(WorkPickerTest, SaysHowMuchOfAPromptLinesToComeBeginWith) {
+  add_job(0, 6, family_prompt);
+  std::vector<std::int32_t> wanted;
+  for (int i = 0; i < 6; ++i) wanted.push_back(pick(1).front().num_wanted_tokens);
+  // Two lines a family: the first is followed by its sister, the last one by nobody known.
+  EXPECT_EQ(wanted, (std::vector<std::int32_t>{80, 0, 80, 0, 80, -1}));
+}
+
+TEST_F(WorkPickerTest, TheFirstLineOfALongJobHasTheDeviceToItself) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{7, i}; };
+  add_job(0, static_cast<int>(WorkPicker::kLeadingJobLines), prompt);
+  const std::vector<WorkItem> first = pick(1);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_TRUE(pick(100).empty());
+  finish(first);
+  EXPECT_EQ(pick(100).size(), 100u);
+}
+
+TEST_F(WorkPickerTest, TheFirstLineOfAShortJobHasNot) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{7, i}; };
+  add_job(0, static_cast<int>(WorkPicker::kLeadingJobLines) - 1, prompt);
+  ASSERT_EQ(pick(1).size(), 1u);
+  EXPECT_EQ(pick(100).size(), 100u);
+}
+
 TEST_F(WorkPickerTest, StopsAtTheTokensAskedFor) {
   add_job(0, 10, family_prompt);
   EXPECT_EQ(picker_.pick({0, 100, 200}).size(), 3u);  // 81 + 81 + 81 ≥ 200
@@ -152,6 +177,16 @@ TEST_F(WorkPickerTest, LeavesLinesThatArriveDuringASweepToTheNextOne) {
   for (const WorkItem& item : pick(100)) order.push_back(item.key.job);
   ASSERT_EQ(order.size(), 13u);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], first[0].key.job);
+}
+
+TEST_F(WorkPickerTest, BeginsASweepAnewAfterItsFirstLine) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{5, i}; };
+  add_job(0, 4, prompt);
+  pick(1);  // before the other job's lines are planned
+  const JobId late = add_job(0, 3, [](int i) { return std::vector<TokenId>{4, i}; });
+  const std::vector<WorkItem> items = pick(100);
+  ASSERT_EQ(items.size(), 6u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(items[i].key.job, late);
 }
 
 TEST_F(WorkPickerTest, LetsLinesJoinWhosePrefixIsInTheCache) {

@@ -187,10 +187,26 @@ class BenchTest(ProgramTest):
                                 "--decode-sequences", 4, "--decode-tokens", 4, "--json")
         report = json.loads(out)
         self.assertGreater(report["gemm_peak_gflops"], 0)
-        for kind in ("prefill", "decode"):
+        for kind in ("prefill", "single_decode", "decode", "shared_decode"):
             self.assertGreater(report[kind]["tokens_per_second"], 0)
             self.assertGreater(report[kind]["attention"]["gflops"], 0)
+            self.assertAlmostEqual(sum(report[kind]["time_shares"].values()), 1, places=6)
+            self.assertGreater(report[kind]["share_of_roofline"], 0)
+        # All but a sequence's last blocks are full.
+        slots = report["kv_slots"]
+        self.assertGreaterEqual(slots["held"], 4 * 64)
+        self.assertLess(slots["empty"], 4 * slots["block_size_tokens"])
         self.assertTrue(report["gemm_implementations"])
+
+    def test_draws_the_roofline(self):
+        out, _ = self.batchmill("bench", "--model", TINY_MODEL, "--runs", 1, "--prefill-tokens", 32,
+                                "--decode-sequences", 4, "--decode-tokens", 4, "--threads", 1)
+        self.assertIn("roofline:", out)
+        chart = [line.split("|", 1)[1] for line in out.splitlines() if "|" in line]
+        self.assertGreaterEqual(len(chart), 10)
+        # Marks may lie on one another; the last one is on top.
+        self.assertEqual(sum("S" in line for line in chart), 1, chart)
+        self.assertIn("scheduling and sampling", out)
 
     def test_says_what_the_types_in_use_cost(self):
         out, _ = self.batchmill("bench", "--quality", "--model", TINY_MODEL, "--dtype", "int8",
