@@ -21,6 +21,11 @@ namespace {
 constexpr std::array<std::string_view, kNumFamilies> kNames = {
     "meta", "jobs", "lines", "ids", "plan", "prompts", "attempts", "results", "done", "ledger"};
 
+// Few, so that each holds many blocks: 4 MiB of the default cache.
+constexpr int kCacheShareBits = 4;
+// The part of the cache in which indexes and filters outlive data.
+constexpr double kCacheForIndexes = 0.5;
+
 rocksdb::Slice slice(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
 
 rocksdb::CompressionType compression_of(const std::string& name) {
@@ -42,6 +47,10 @@ rocksdb::ColumnFamilyOptions family_options(Family family, const StorageOptions&
   table.block_cache = cache;
   table.cache_index_and_filter_blocks = true;
   table.pin_l0_filter_and_index_blocks_in_cache = true;
+  // In parts: the index or filter of a large table is larger than a share of the cache, which would
+  // not keep it, so that every look-up would read it from the file again.
+  table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+  table.partition_filters = true;
   table.format_version = 5;
   table.block_size = 16 << 10;
   out.write_buffer_size = std::max<std::uint64_t>(options.write_buffer_bytes / 4, 1 << 20);
@@ -55,6 +64,12 @@ rocksdb::ColumnFamilyOptions family_options(Family family, const StorageOptions&
     case Family::kAttempts:
       // Most look-ups are for keys that are not there.
       table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+      break;
+    case Family::kLines:
+      // Numbers only grow, so no two files overlap: many that wait for compaction slow no reader,
+      // and need not slow the writer.
+      out.level0_slowdown_writes_trigger = 64;
+      out.level0_stop_writes_trigger = 128;
       break;
     case Family::kPlan:
       // The cursor sweeps right behind what it deletes: small buffers and eager compaction keep
@@ -139,7 +154,8 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
                    rocksdb::Env* env, DamagedLog damaged_log)
     : directory_(directory),
       options_(options),
-      cache_(rocksdb::NewLRUCache(options.block_cache_bytes)),
+      cache_(rocksdb::NewLRUCache(options.block_cache_bytes, kCacheShareBits,
+                                  /*strict_capacity_limit=*/false, kCacheForIndexes)),
       info_log_(std::make_shared<InfoLog>(read_only ? "" : directory)),
       read_only_(read_only),
       sync_(options.sync) {
@@ -217,6 +233,25 @@ std::optional<std::string> Database::get(Family family, std::string_view key,
   if (status.IsNotFound()) return std::nullopt;
   if (!status.ok()) fail(status, false);
   return value;
+}
+
+std::vector<std::optional<std::string>> Database::get_many(
+    Family family, const std::vector<std::string>& keys, const rocksdb::Snapshot* snapshot) const {
+  rocksdb::ReadOptions options;
+  options.snapshot = snapshot;
+  std::vector<rocksdb::Slice> slices;
+  for (const std::string& key : keys) slices.push_back(slice(key));
+  std::vector<rocksdb::PinnableSlice> values(keys.size());
+  std::vector<rocksdb::Status> statuses(keys.size());
+  db_->MultiGet(options, handle(family), keys.size(), slices.data(), values.data(),
+                statuses.data());
+  std::vector<std::optional<std::string>> found(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (statuses[i].IsNotFound()) continue;
+    if (!statuses[i].ok()) fail(statuses[i], false);
+    found[i] = values[i].ToString();
+  }
+  return found;
 }
 
 Database::Cursor::Cursor(const Database& database, Family family, std::string_view begin,

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "storage/error.h"
 #include "storage/info_log.h"
@@ -53,6 +54,10 @@ class Database {
 
   std::optional<std::string> get(Family family, std::string_view key,
                                  const rocksdb::Snapshot* snapshot = nullptr) const;
+  // The values of many keys, in their order; dearer the farther the keys are from being sorted.
+  std::vector<std::optional<std::string>> get_many(Family family,
+                                                   const std::vector<std::string>& keys,
+                                                   const rocksdb::Snapshot* snapshot) const;
   // All or nothing. With `durable` (and the option sync) it returns after the log is on the disk;
   // callers on several threads share one sync. A failed write lets RocksDB resume and tries once
   // more, so writing goes on as soon as there is space. `what` names the write for fail points.

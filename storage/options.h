@@ -12,7 +12,7 @@ struct StorageOptions {
   bool sync = true;
   std::string compression = "zstd";  // "none", "lz4", "zstd": bottom levels
   std::uint64_t block_cache_bytes = 64ull << 20;
-  std::uint64_t write_buffer_bytes = 128ull << 20;  // over all column families
+  std::uint64_t write_buffer_bytes = 64ull << 20;  // over all column families
   std::uint64_t max_total_wal_bytes = 256ull << 20;
   std::int32_t max_open_files = 512;
 };

@@ -10,6 +10,8 @@ namespace {
 
 // In completed order, positions from here on number lines that ended with their job.
 constexpr std::uint64_t kEndedLines = 1ull << 63;
+// Results that are looked up at once.
+constexpr std::size_t kFoundTogether = 256;
 
 }  // namespace
 
@@ -71,16 +73,26 @@ JobStore::ResultPage Store::read_results(const JobId& id, ResultOrder order, std
   }
 
   if (order == ResultOrder::kCompleted && from < kEndedLines) {
-    for (Database::Cursor cursor(database_, Family::kDone, keys::line_key({id, from}), job_end,
-                                 snapshot.get());
-         cursor.valid(); cursor.next()) {
-      const std::uint64_t sequence = line_at(Family::kDone, cursor);
-      const LineKey key{id, codec::decode_number(place(Family::kDone, cursor), cursor.value())};
-      const std::string bytes = keys::line_key(key);
-      const auto value = database_.get(Family::kResults, bytes, snapshot.get());
-      if (!value) codec::throw_damaged(place(Family::kDone, cursor), "names a missing result");
-      if (!add(codec::decode_result({"results", bytes}, *value, key, nullptr))) return page;
-      page.next = sequence + 1;
+    Database::Cursor cursor(database_, Family::kDone, keys::line_key({id, from}), job_end,
+                            snapshot.get());
+    while (cursor.valid()) {
+      // Many at a time: together they are found faster than one by one.
+      std::vector<std::uint64_t> sequences;
+      std::vector<LineKey> lines;
+      std::vector<std::string> line_keys;
+      for (; cursor.valid() && lines.size() < kFoundTogether; cursor.next()) {
+        sequences.push_back(line_at(Family::kDone, cursor));
+        lines.push_back({id, codec::decode_number(place(Family::kDone, cursor), cursor.value())});
+        line_keys.push_back(keys::line_key(lines.back()));
+      }
+      const auto values = database_.get_many(Family::kResults, line_keys, snapshot.get());
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        if (!values[i]) codec::throw_damaged({"results", line_keys[i]}, "is done but not there");
+        if (!add(codec::decode_result({"results", line_keys[i]}, *values[i], lines[i], nullptr))) {
+          return page;
+        }
+        page.next = sequences[i] + 1;
+      }
     }
     if (has_ended_lines) from = page.next = kEndedLines;
   }
