@@ -133,13 +133,14 @@ class Checker {
     std::uint64_t num_requests = 0;
     for (Database::Cursor cursor = cursor_of(Family::kLines, job.id); cursor.valid();
          cursor.next()) {
-      const std::uint64_t line = line_at(Family::kLines, cursor).line;
-      ++num_lines;
-      set_bit(truth.stored, line);
-      if (codec::decode_line({"lines", cursor.key()}, cursor.value(), line).is_blank()) {
-        set_bit(truth.blank, line);
-      } else {
-        ++num_requests;
+      const StoredLine line = codec::decode_line({"lines", cursor.key()}, cursor.value(),
+                                                 line_at(Family::kLines, cursor).line);
+      const bool is_blank = line.is_blank();
+      num_lines += line.num_lines;
+      if (!is_blank) ++num_requests;
+      for (std::uint64_t number = line.first_line(); number <= line.line; ++number) {
+        set_bit(truth.stored, number);
+        if (is_blank) set_bit(truth.blank, number);
       }
     }
     report_.lines += num_lines;

@@ -25,14 +25,20 @@ void Store::append_lines(const JobId& id, std::span<const StoredLine> lines,
   const std::uint64_t stored_before = state.total_lines;
   for (const StoredLine& line : lines) {
     if (line.line <= state.total_lines) continue;  // sent again
-    if (line.line != state.total_lines + 1) {
-      throw std::invalid_argument("line " + std::to_string(line.line) + " does not follow line " +
-                                  std::to_string(state.total_lines));
+    if (line.first_line() > state.total_lines + 1) {
+      throw std::invalid_argument("line " + std::to_string(line.first_line()) +
+                                  " does not follow line " + std::to_string(state.total_lines));
+    }
+    if (line.num_lines > 1 && line.first_line() <= state.total_lines) {
+      // Its first lines were sent before, in a shorter run.
+      StoredLine rest = line;
+      rest.num_lines = line.line - state.total_lines;
+      put_line(batch, id, rest, queued_us);
+    } else {
+      put_line(batch, id, line, queued_us);
     }
     state.total_lines = line.line;
     if (!line.is_blank()) ++state.request_lines;
-    put(batch, Family::kLines, keys::line_key({id, line.line}),
-        codec::encode_line(line, queued_us));
   }
   if (upload_offset_bytes <= state.upload_offset_bytes && state.total_lines == stored_before) {
     return;
@@ -44,6 +50,11 @@ void Store::append_lines(const JobId& id, std::span<const StoredLine> lines,
   live->job.state.total_lines = state.total_lines;
   live->job.state.request_lines = state.request_lines;
   live->job.state.upload_offset_bytes = state.upload_offset_bytes;
+}
+
+void Store::put_line(rocksdb::WriteBatch& batch, const JobId& id, const StoredLine& line,
+                     std::int64_t queued_us) const {
+  put(batch, Family::kLines, keys::line_key({id, line.line}), codec::encode_line(line, queued_us));
 }
 
 bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -72,6 +73,10 @@ class JobStore : public StoreCare {
   // The line that owns each of `custom_ids` so far, or 0; maybe one that is prepared once more.
   virtual std::vector<std::uint64_t> find_owners(const JobId& id,
                                                  std::span<const std::string> custom_ids) const = 0;
+  // Makes the lines own their ids, before they are prepared: a strict job is checked first. Not
+  // durable: it is checked again.
+  virtual void claim_ids(const JobId& id,
+                         std::span<const std::pair<std::string, std::uint64_t>> custom_ids) = 0;
   // One atomic write, durable with failures. Ignored (false) when the job has ended or the
   // watermark is already past. Lines that have a result already get no second one and no entry.
   virtual bool commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) = 0;
@@ -82,8 +87,10 @@ class JobStore : public StoreCare {
   // Before that, and when it is known, it does nothing.
   virtual void measure_prefixes(const JobId& id) = 0;
 
-  // --- Plan (see plan.h) and attempts. Lines of ended jobs are left out; go on at `page.next`.
-  virtual PlanPage read_plan(const PlanRange& range, std::size_t max_entries) const = 0;
+  // --- Plan (see plan.h) and attempts. Lines of ended jobs and of `skipped` ones are left out; go
+  // on at `page.next`.
+  virtual PlanPage read_plan(const PlanRange& range, std::size_t max_entries,
+                             const std::set<JobId>& skipped = {}) const = 0;
   virtual std::optional<PlanEntry> plan_entry(const PlanKey& key) const = 0;  // absent: it is gone
   virtual std::vector<PlanLevel> plan_levels() const = 0;
   virtual std::uint64_t plan_serial() const = 0;  // of the newest entry

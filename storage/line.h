@@ -12,12 +12,15 @@
 namespace batchmill {
 
 // A line as it was uploaded, without its newline. Blank lines are stored too, so that numbers stay
-// those of the file.
+// those of the file; blank neighbours may share one record.
 struct StoredLine {
   std::uint64_t line = 0;
   std::string bytes;
   bool too_long = false;  // bytes hold only its beginning
   std::int64_t queued_us = 0;  // set when read: when it became durable
+  std::uint64_t num_lines = 1;  // this one and the ones before it that it stands for, all blank
+
+  std::uint64_t first_line() const { return line - num_lines + 1; }
 
   // Nothing but white space, maybe behind a byte order mark: counts as a line, not as a request.
   bool is_blank() const;

@@ -23,24 +23,40 @@ LineKey line_of(std::string_view plan_key) {
 
 }  // namespace
 
-PlanPage Store::read_plan(const PlanRange& range, std::size_t max_entries) const {
+PlanPage Store::read_plan(const PlanRange& range, std::size_t max_entries,
+                          const std::set<JobId>& skipped) const {
   PlanPage page;
   page.next = range.begin;
   if (!range.end.empty() && range.begin >= range.end) {
     page.at_end = true;
     return page;
   }
-  Database::Cursor cursor(database_, Family::kPlan, range.begin, range.end);
+  PlanFronts::Scan scan(plan_fronts(), range.begin);
+  if (!range.end.empty() && scan.begin() >= range.end) {
+    page.at_end = true;
+    return page;
+  }
+  Database::Cursor cursor(database_, Family::kPlan, scan.begin(), range.end);
+  scan.found(cursor.valid() ? cursor.key() : std::string_view(range.end));
+  // Neighbours are often of one job.
+  std::optional<JobId> last_job;
+  bool is_wanted = false;
   for (std::size_t i = 0; i < max_entries * kScanFactor; ++i, cursor.next()) {
     if (!cursor.valid()) {
       page.at_end = true;
       break;
     }
     if (page.items.size() == max_entries) break;
-    if (is_live(line_of(cursor.key()).job)) {
+    const LineKey line = line_of(cursor.key());
+    if (line.job != last_job) {
+      last_job = line.job;
+      is_wanted = is_live(line.job) && !skipped.contains(line.job);
+    }
+    if (is_wanted) {
       page.items.push_back(codec::decode_plan_item({"plan", cursor.key()}, cursor.value()));
     }
-    page.next = std::string(cursor.key()) + '\0';
+    page.next.assign(cursor.key());
+    page.next += '\0';
   }
   return page;
 }
@@ -53,18 +69,36 @@ std::optional<PlanEntry> Store::plan_entry(const PlanKey& key) const {
 
 std::vector<PlanLevel> Store::plan_levels() const {
   std::vector<PlanLevel> levels;
-  std::string at;
-  while (true) {
-    Database::Cursor cursor(database_, Family::kPlan, at, {});
-    if (!cursor.valid()) break;
-    std::optional<PlanLevel> level = plan_level_of(cursor.key());
-    if (!level) codec::throw_damaged({"plan", cursor.key()}, "no plan key");
-    at = level->limit;
-    level->approximate_bytes =
-        database_.approximate_bytes(Family::kPlan, level->first, level->limit);
-    levels.push_back(std::move(*level));
+  for (PlanFronts::Level& known : plan_fronts().levels()) {
+    PlanLevel& level = known.level;
+    PlanFronts::Scan scan(plan_fronts(), level.first);
+    Database::Cursor cursor(database_, Family::kPlan, scan.begin(), level.limit);
+    const bool has_entries = cursor.valid();
+    scan.found(has_entries ? cursor.key() : std::string_view(level.limit));
+    if (!has_entries) continue;
+    level.approximate_bytes = database_.approximate_bytes(Family::kPlan, scan.begin(), level.limit);
+    level.newest_serial = known.newest_serial;
+    levels.push_back(std::move(level));
   }
   return levels;
+}
+
+// Known from the first look at the plan on, not from the start: a damaged plan must not be in the
+// way of its rebuild.
+PlanFronts& Store::plan_fronts() const {
+  std::call_once(plan_fronts_known_, [this] {
+    std::string at;
+    while (true) {
+      Database::Cursor cursor(database_, Family::kPlan, at, {});
+      if (!cursor.valid()) return;
+      const PlanKey key(cursor.key());
+      const std::optional<PlanLevel> level = plan_level_of(key);
+      if (!level) codec::throw_damaged({"plan", key}, "no plan key");
+      plan_fronts_.written(std::span(&key, 1), plan_serial());
+      at = level->limit;
+    }
+  });
+  return plan_fronts_;
 }
 
 std::uint64_t Store::plan_serial() const {
@@ -73,6 +107,7 @@ std::uint64_t Store::plan_serial() const {
 }
 
 void Store::replace_plan(std::span<const PlanKey> old_keys, std::span<const PlanEntry> entries) {
+  PlanFronts& fronts = plan_fronts();
   const std::lock_guard lock(state_mutex_);
   rocksdb::WriteBatch batch;
   std::set<LineKey> replaced;
@@ -83,12 +118,15 @@ void Store::replace_plan(std::span<const PlanKey> old_keys, std::span<const Plan
     replaced.insert(line);
   }
   std::uint64_t serial = last_serial_;
+  std::vector<PlanKey> new_keys;
   for (const PlanEntry& entry : entries) {
     if (!replaced.contains(entry.key)) continue;
-    put(batch, Family::kPlan, make_plan_key(entry), codec::encode_plan_entry(entry, ++serial));
+    new_keys.push_back(make_plan_key(entry));
+    put(batch, Family::kPlan, new_keys.back(), codec::encode_plan_entry(entry, ++serial));
   }
   put(batch, Family::kMeta, "serial", codec::encode_number(serial));
   database_.write(batch, false, "replace_plan");
+  fronts.written(new_keys, serial);
   const std::unique_lock jobs_lock(jobs_mutex_);
   last_serial_ = serial;
 }

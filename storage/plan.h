@@ -24,6 +24,7 @@ struct PlanLevel {
   PlanKey first;  // first possible key
   PlanKey limit;  // behind the last possible key
   std::uint64_t approximate_bytes = 0;
+  std::uint64_t newest_serial = 0;  // no entry of the level has a larger one
   bool operator==(const PlanLevel&) const = default;
 };
 
@@ -62,7 +63,7 @@ struct PlanKeyParts {
 };
 std::optional<PlanKeyParts> parse_plan_key(std::string_view key);
 
-// The level that a key belongs to, with its bounds; approximate_bytes is 0.
+// The level that a key belongs to, with its bounds; what only a store knows is 0.
 std::optional<PlanLevel> plan_level_of(std::string_view key);
 
 // How many of the leading ids of the two entries' first prompts are equal, as far as keys tell: ids

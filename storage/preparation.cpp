@@ -28,9 +28,21 @@ std::uint64_t Store::find_line(const JobId& id, const std::string& custom_id) co
   return value ? codec::decode_number({"ids", key}, *value) : 0;
 }
 
+void Store::claim_ids(const JobId& id,
+                      std::span<const std::pair<std::string, std::uint64_t>> custom_ids) {
+  const std::lock_guard lock(state_mutex_);
+  if (custom_ids.empty() || !is_live(id)) return;
+  rocksdb::WriteBatch batch;
+  for (const auto& [custom_id, line] : custom_ids) {
+    put(batch, Family::kIds, keys::id_key(id, custom_id), codec::encode_number(line));
+  }
+  database_.write(batch, false, "claim_ids");
+}
+
 bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) {
   const LiveJobPtr live = live_or_throw_unknown(id);
   if (live == nullptr) return false;
+  PlanFronts& fronts = plan_fronts();
   std::unique_lock lock(state_mutex_);
   if (prepared.last_line > live->job.state.total_lines) {
     // Lines can be read a moment before the append that has written them returns: let it return.
@@ -56,9 +68,10 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   state.prepared_through = prepared.last_line;
   const bool is_measured = state.prefix_trie_tokens != 0;
   std::uint64_t serial = last_serial_;
+  std::vector<PlanKey> new_keys;
   for (const PlanEntry& entry : prepared.entries) {
     check_range(entry.key);
-    const PlanKey key = make_plan_key(entry);
+    PlanKey key = make_plan_key(entry);
     if (!is_measured && entry.shares_prefixes) {
       std::uint32_t number = 0;
       for (const auto& prompt : entry.prompts) {
@@ -69,6 +82,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
     }
     if (has_result(entry.key)) continue;
     put(batch, Family::kPlan, key, codec::encode_plan_entry(entry, ++serial));
+    new_keys.push_back(std::move(key));
   }
   Pending pending{live->job.counters, live->next_done, {}, {}};
   bool has_failures = false;
@@ -94,6 +108,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   put_progress(batch, id, state);
   // Without failures nothing becomes visible: what a power cut takes away is prepared again.
   database_.write(batch, has_failures, "commit_prepared");
+  fronts.written(new_keys, serial);
   live->job.state = std::move(state);
   live->job.counters = pending.counters;
   live->next_done = pending.next_done;
@@ -129,6 +144,8 @@ void Store::fail_job(const JobId& id, const std::string& code,
   state.end_code = code;
   if (errors.size() > kMaxErrors) errors.resize(kMaxErrors);
   state.errors = std::move(errors);
+  // Nothing of it was prepared: no id names a line that has an answer of its own.
+  if (state.prepared_through == 0) erase_prefix(batch, Family::kIds, keys::job_prefix(id));
   write_end(live, state, batch);
 }
 

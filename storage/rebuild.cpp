@@ -33,6 +33,7 @@ void Store::rebuild() {
   database_.write(done, true, "rebuild_done");
   drain_wanted_ = drain_again_ = false;
   drain_from_.clear();
+  plan_fronts_.clear();
   const std::unique_lock jobs_lock(jobs_mutex_);
   live_jobs_.clear();
   load_jobs();

@@ -6,6 +6,9 @@
 namespace batchmill::codec {
 namespace {
 
+// What a line's record holds where others say whether it is too long: blank lines in a row.
+constexpr std::uint8_t kBlankRun = 2;
+
 constexpr std::uint8_t kVersion = 1;  // of every record below
 
 void write_usage(RecordWriter& out, const LineUsage& usage) {
@@ -182,6 +185,12 @@ void decode_progress(Place place, std::string_view bytes, JobState& state) {
 
 std::string encode_line(const StoredLine& line, std::int64_t queued_us) {
   RecordWriter out(kVersion);
+  if (line.num_lines > 1) {
+    out.u8(kBlankRun);
+    out.i64(queued_us);
+    out.u64(line.num_lines);
+    return out.take();
+  }
   out.boolean(line.too_long);
   out.i64(queued_us);
   out.raw(line.bytes);
@@ -192,9 +201,17 @@ StoredLine decode_line(Place place, std::string_view bytes, std::uint64_t line) 
   RecordReader in(place, bytes, kVersion);
   StoredLine out;
   out.line = line;
-  out.too_long = in.boolean();
+  const std::uint8_t kind = in.u8();
+  if (kind > kBlankRun) in.fail("no kind of line");
+  out.too_long = kind == 1;
   out.queued_us = in.i64();
-  out.bytes = in.all();
+  if (kind == kBlankRun) {
+    out.num_lines = in.u64();
+    if (out.num_lines < 2 || out.num_lines > line) in.fail("no run of lines");
+    in.end();
+  } else {
+    out.bytes = in.all();
+  }
   return out;
 }
 

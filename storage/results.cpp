@@ -94,6 +94,7 @@ std::vector<bool> Store::commit_results(std::span<const LineResult> results,
   plan_deletions_ += plan_keys.size();
   if (plan_deletions_ >= kPlanDeletionsPerFlush) {
     plan_deletions_ = 0;
+    plan_levels();  // looks where the levels begin now, while little has been deleted since
     database_.flush(Family::kPlan, false);
   }
   return written;

@@ -16,6 +16,7 @@
 
 #include "storage/database.h"
 #include "storage/job_store.h"
+#include "storage/plan_fronts.h"
 
 namespace batchmill {
 
@@ -43,13 +44,16 @@ class Store : public JobStore {
                                      std::size_t max_lines, std::size_t max_bytes) const override;
   std::vector<std::uint64_t> find_owners(const JobId& id,
                                          std::span<const std::string> custom_ids) const override;
+  void claim_ids(const JobId& id,
+                 std::span<const std::pair<std::string, std::uint64_t>> custom_ids) override;
   bool commit_prepared(const JobId& id, Prepared prepared, std::int64_t now_s) override;
   void set_strict_checked(const JobId& id) override;
   void fail_job(const JobId& id, const std::string& code, std::vector<JobState::JobError> errors,
                 std::int64_t now_s) override;
   void measure_prefixes(const JobId& id) override;
 
-  PlanPage read_plan(const PlanRange& range, std::size_t max_entries) const override;
+  PlanPage read_plan(const PlanRange& range, std::size_t max_entries,
+                     const std::set<JobId>& skipped) const override;
   std::optional<PlanEntry> plan_entry(const PlanKey& key) const override;
   std::vector<PlanLevel> plan_levels() const override;
   std::uint64_t plan_serial() const override;
@@ -95,6 +99,7 @@ class Store : public JobStore {
 
   void check_schema();
   void load_jobs();
+  PlanFronts& plan_fronts() const;
   LiveJobPtr live(const JobId& id) const;  // null: ended or unknown
   LiveJobPtr live_or_throw_unknown(const JobId& id) const;
   bool is_live(const JobId& id) const { return live(id) != nullptr; }
@@ -108,6 +113,8 @@ class Store : public JobStore {
            std::string_view value) const;
   void erase(rocksdb::WriteBatch& batch, Family family, std::string_view key) const;
   void erase_prefix(rocksdb::WriteBatch& batch, Family family, std::string_view prefix) const;
+  void put_line(rocksdb::WriteBatch& batch, const JobId& id, const StoredLine& line,
+                std::int64_t queued_us) const;
   void put_progress(rocksdb::WriteBatch& batch, const JobId& id, const JobState& state) const;
 
   // A job's part of a batch in the making; publish it only when the batch is written.
@@ -131,6 +138,8 @@ class Store : public JobStore {
   bool prune_job(const JobId& id, PruneReport& report);
 
   mutable Database database_;
+  mutable PlanFronts plan_fronts_;  // by plan_fronts()
+  mutable std::once_flag plan_fronts_known_;
   std::mutex state_mutex_;
   std::int64_t last_us_ = 0;
   std::uint64_t last_serial_ = 0;  // written under state_mutex_ and jobs_mutex_

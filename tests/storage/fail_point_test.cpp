@@ -79,7 +79,7 @@ TEST_P(FailPointTest, DeathBeforeOrAfterAWriteLosesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(AllWrites, FailPointTest,
                          ::testing::Values("set_schema", "open_job", "append_lines", "seal_empty",
-                                           "seal", "truncate", "commit_prepared",
+                                           "seal", "truncate", "commit_prepared", "claim_ids",
                                            "set_strict_checked", "measure_prefixes", "replace_plan",
                                            "drain_plan", "begin_attempts", "clear_attempts",
                                            "commit_results", "set_paused", "end_job", "prune",

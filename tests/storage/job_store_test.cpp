@@ -101,6 +101,45 @@ TEST_F(JobStoreTest, LinesSentAgainAreStoredOnce) {
   EXPECT_FALSE(store_->line({id, 13}));
 }
 
+TEST_F(JobStoreTest, BlankLinesInARowAreOneRecordAndKeepTheirNumbers) {
+  const JobId id = new_job();
+  StoredLine run{1'000'000, ""};
+  run.num_lines = 999'999;  // 2 … 1,000,000
+  const std::vector<StoredLine> first{{1, "{}"}, run};
+  store_->append_lines(id, first, 10, kNowUs);
+  // Sent again in a longer run, of which only the rest is new.
+  run.line = 1'000'003;
+  run.num_lines = 7;
+  const std::vector<StoredLine> second{run, {1'000'004, "{}"}};
+  store_->append_lines(id, second, 20, kNowUs);
+  StoredLine gap{1'000'009, ""};
+  gap.num_lines = 4;  // from 1,000,006 on
+  EXPECT_THROW(store_->append_lines(id, {&gap, 1}, 30, kNowUs), std::invalid_argument);
+  EXPECT_TRUE(store_->seal(id, "hash", kNowS));
+  open();
+  const Job job = *store_->job(id);
+  EXPECT_EQ(job.state.total_lines, 1'000'004u);
+  EXPECT_EQ(job.state.request_lines, 2u);
+  const std::vector<StoredLine> lines = store_->read_lines(id, 1, 100, 1 << 20);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1].first_line(), 2u);
+  EXPECT_EQ(lines[2].first_line(), 1'000'001u);
+  EXPECT_TRUE(lines[1].is_blank() && lines[2].is_blank());
+  EXPECT_EQ(lines[3].line, 1'000'004u);
+  // From within a run it is the run that comes.
+  EXPECT_EQ(store_->read_lines(id, 500, 1, 1 << 20).at(0).line, 1'000'000u);
+  EXPECT_FALSE(store_->result({id, 500}).has_value());
+  expect_sound();
+  store_->end_job(id, "batch_cancelled", kNowS);
+  const std::vector<LineResult> ended = read_all(id, ResultOrder::kInput);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended[1].key.line, 1'000'004u);
+  store_->rebuild();
+  EXPECT_EQ(store_->job(id)->state.total_lines, 1'000'004u);
+  EXPECT_EQ(store_->job(id)->state.request_lines, 2u);
+  expect_sound();
+}
+
 TEST_F(JobStoreTest, AnUploadWithoutRequestsLeavesNothing) {
   JobRequest request;
   request.idempotency_key = "empty";

@@ -43,6 +43,24 @@ TEST_F(PreparationTest, WatermarkEntriesAndFailuresMoveTogether) {
   expect_sound();
 }
 
+// A strict job is checked before anything of it is prepared: its ids wait in the store meanwhile.
+TEST_F(PreparationTest, LinesOwnTheirIdsBeforeTheyArePrepared) {
+  JobRequest request;
+  request.strict = true;
+  const JobId id = sealed_job(3, request);
+  const std::vector<std::pair<std::string, std::uint64_t>> owned{{"a", 1}, {"b", 3}};
+  store_->claim_ids(id, owned);
+  expect_sound();
+  open();
+  const std::vector<std::string> asked{"b", "none", "a"};
+  EXPECT_EQ(store_->find_owners(id, asked), (std::vector<std::uint64_t>{3, 0, 1}));
+  store_->fail_job(id, "invalid_request", {}, kNowS);
+  EXPECT_EQ(store_->find_line(id, "a"), 0u);
+  store_->claim_ids(id, owned);  // too late
+  EXPECT_EQ(store_->find_line(id, "a"), 0u);
+  expect_sound();
+}
+
 TEST_F(PreparationTest, RefusesGapsAndLinesThatAreNotThere) {
   const JobId id = sealed_job(5);
   JobStore::Prepared prepared;

@@ -130,6 +130,9 @@ void StoreScenario::run(JobStore& store) {
   upload(strict, 5);
   store.seal(strict, "hash", kLaterS);
   step();
+  const std::vector<std::pair<std::string, std::uint64_t>> ids{{"id-1", 1}, {"id-2", 2}};
+  store.claim_ids(strict, ids);
+  step();
   store.set_strict_checked(strict);
   step();
   prepare(strict);
