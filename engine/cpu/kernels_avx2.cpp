@@ -22,11 +22,6 @@ namespace {
 constexpr int kLanes = 8;
 #include "engine/cpu/vector_kernels.inc"
 
-BATCHMILL_INLINE Ints widen_bytes(const std::int8_t* source) {
-  return reinterpret_cast<Ints>(
-      _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
-}
-
 BATCHMILL_INLINE Ints dot_shorts(Ints sum, Ints a, Ints b) {
   return sum + reinterpret_cast<Ints>(
                    _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));

@@ -25,11 +25,6 @@ constexpr int kLanes = 16;
 
 #include "engine/cpu/avx512_kernel.inc"
 
-BATCHMILL_INLINE Ints widen_bytes(const std::int8_t* source) {
-  return reinterpret_cast<Ints>(
-      _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source))));
-}
-
 BATCHMILL_INLINE Ints dot_shorts(Ints sum, Ints a, Ints b) {
   return sum + reinterpret_cast<Ints>(
                    _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));

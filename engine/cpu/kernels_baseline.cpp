@@ -19,11 +19,6 @@ namespace {
 constexpr int kLanes = 4;
 #include "engine/cpu/vector_kernels.inc"
 
-BATCHMILL_INLINE Ints widen_bytes(const std::int8_t* source) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
-  return reinterpret_cast<Ints>(_mm_srai_epi16(_mm_unpacklo_epi8(bytes, bytes), 8));
-}
-
 BATCHMILL_INLINE Ints dot_shorts(Ints sum, Ints a, Ints b) {
   return sum + reinterpret_cast<Ints>(
                    _mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
