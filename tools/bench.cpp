@@ -22,31 +22,34 @@ namespace batchmill {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int kReadRuns = 25;
 constexpr int kOwnTokens = 16;  // of a prompt that shares all others
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The best of `runs`, after one that warms up.
+// Of `runs`, after one that warms up.
 template <typename Probe>
-double best_seconds(Probe* probe, int runs, const char* what) {
+std::vector<double> seconds_of(Probe* probe, int runs, const char* what) {
   probe->run();
   if (!probe->result_is_right()) {
     throw ToolError(kExitUsage, std::string(what) + " gives wrong results on this processor");
   }
-  double best = 1e9;
+  std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) {
     const Clock::time_point start = Clock::now();
     probe->run();
-    best = std::min(best, seconds_since(start));
+    seconds.push_back(seconds_since(start));
   }
-  return best;
+  return seconds;
 }
 
-double read_peak(std::int32_t threads, int runs) {
+// What memory gives for a while: a step reads for as long, and the neighbours of a virtual machine
+// take their part of both.
+double read_peak(std::int32_t threads) {
   ReadProbe probe(threads);
-  return probe.bytes() / best_seconds(&probe, runs, "reading memory");
+  return probe.bytes() / median(seconds_of(&probe, kReadRuns, "reading memory"));
 }
 
 // Operations per second of oneDNN alone at the layers' products, each as often as it was run.
@@ -58,7 +61,7 @@ double shapes_peak(const CpuPlan& plan, std::int32_t threads, std::int32_t rows,
     ProductProbe probe(plan.dtype, threads, rows, shape.first, shape.second);
     operations += measured.operations;
     seconds += measured.operations / probe.operations() *
-               best_seconds(&probe, runs, "oneDNN's matrix product");
+               std::ranges::min(seconds_of(&probe, runs, "oneDNN's matrix product"));
   }
   return operations / seconds;
 }
@@ -201,7 +204,7 @@ int bench(const Settings& settings, BenchFlags flags) {
       std::min(flags.prefill_prompts * flags.prefill_tokens, engine_options.max_num_batched_tokens);
   const BackendSums& prefill_sums = workloads.prefill.back().sums;
   peaks.gemm_flops = shapes_peak(plan, plan.threads, rows, prefill_sums, flags.runs);
-  peaks.read_bytes = read_peak(plan.threads, flags.runs);
+  peaks.read_bytes = read_peak(plan.threads);
 
   // The same with the deterministic option turned over, where the memory holds the weights twice.
   Json cost = nullptr;
