@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,9 @@
 #include "engine/tensor.h"
 
 namespace batchmill {
+
+// The operations of a step on `rows` rows.
+using StepOperations = std::function<void(std::int32_t rows)>;
 
 class Backend {
  public:
@@ -48,6 +52,11 @@ class Backend {
 
   // Begins a step. `batch` stays unchanged until the step's last call.
   virtual void begin_step(const Batch& batch, const HeadShape& heads) = 0;
+
+  // Runs what follows copy_blocks(), up to the logits in the backend's memory. A backend may have
+  // more rows computed, up to padded_rows(), or replay what it recorded when it ran the operations
+  // for as many rows: they must be the same calls then, on memory that allocate() gave.
+  virtual void run_step(std::int32_t rows, const StepOperations& operations) { operations(rows); }
 
   // Returns when everything that was called has been done.
   virtual void finish() {}

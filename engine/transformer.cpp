@@ -25,8 +25,16 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   }
   reserve_rows(num_rows);
   reserve_logits_rows(num_logits);
-  run_layers(batch);
-  if (num_logits > 0) compute_logits(logits);
+  begin(batch);
+  if (num_rows == 0) return;
+  backend_->run_step(num_rows, [&](std::int32_t rows) {
+    num_logits_ = num_logits > 0 ? num_logits + rows - num_rows : 0;
+    run_layers(rows);
+    if (num_logits > 0) compute_logits();
+  });
+  if (num_logits == 0) return;
+  const Tensor output = act_.logits.first_rows(num_logits);
+  backend_->download(output, logits.first(static_cast<std::size_t>(num_logits) * output.cols));
 }
 
 void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
@@ -36,19 +44,21 @@ void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
   }
   reserve_rows(batch.num_tokens());
   reserve_logits_rows(num_seqs);
-  run_layers(batch);
+  begin(batch);
   if (num_seqs == 0) return;
+  num_logits_ = 0;
+  run_layers(batch.num_tokens());
   const Tensor pooled = act_.last.first_rows(num_seqs);
   backend_->mean_rows(act_.hidden, pooled);
   backend_->download(pooled, embeddings.first(static_cast<std::size_t>(num_seqs) * pooled.cols));
 }
 
-void Transformer::run_layers(const Batch& batch) {
-  const std::int32_t num_rows = batch.num_tokens();
-  num_logits_ = static_cast<std::int32_t>(batch.logits_rows.size());
+void Transformer::begin(const Batch& batch) {
   backend_->begin_step(batch, heads_);
   backend_->copy_blocks(*cache_);
-  if (num_rows == 0) return;
+}
+
+void Transformer::run_layers(std::int32_t num_rows) {
   const Tensor hidden = act_.hidden.first_rows(num_rows);
   backend_->embed(weights_.embedding, config_.embedding_scale, hidden);
   if (weights_.positions.data != nullptr) backend_->add_positions(weights_.positions, hidden);
@@ -170,14 +180,13 @@ void Transformer::leave(const Tensor& input, const Matrix& weight, const Norm& p
   if (post_norm) backend_->norm(stream_, post_norm, stream_);
 }
 
-void Transformer::compute_logits(std::span<float> logits) {
+void Transformer::compute_logits() {
   const Tensor last = act_.last.first_rows(num_logits_);
   const Tensor normed = act_.normed.first_rows(num_logits_);
   const Tensor output = act_.logits.first_rows(num_logits_);
   if (stream_.data != last.data) backend_->gather_logits_rows(stream_, last);
   backend_->norm(last, weights_.output_norm, normed);
   backend_->matmul(normed, *weights_.output, output);
-  backend_->download(output, logits.first(static_cast<std::size_t>(num_logits_) * output.cols));
 }
 
 void Transformer::reserve_rows(std::int32_t rows) {

@@ -66,7 +66,8 @@ class Transformer : public ModelRunner {
 
   void reserve_rows(std::int32_t rows);
   void reserve_logits_rows(std::int32_t rows);
-  void run_layers(const Batch& batch);
+  void begin(const Batch& batch);
+  void run_layers(std::int32_t num_rows);
   void run_layer(std::int32_t index);
   void attend(std::int32_t index, const Tensor& input);
   // Of the rows of the last layer only those whose logits are wanted go on after attention.
@@ -79,7 +80,7 @@ class Transformer : public ModelRunner {
   // Adds input × weightᵀ to the residual stream, where the norms stand as the config says.
   void leave(const Tensor& input, const Matrix& weight, const Norm& post_norm);
   Tensor rotations_of(std::int32_t index, std::int32_t num_rows) const;
-  void compute_logits(std::span<float> logits);
+  void compute_logits();
 
   ModelConfig config_;
   HeadShape heads_;
