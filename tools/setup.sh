@@ -12,7 +12,7 @@ kPackages=(
   libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libutf8proc-dev libzstd-dev
   libxxhash-dev zlib1g-dev
   # tests and checks
-  libgtest-dev libgmock-dev libbenchmark-dev python3 python3-zmq clang-format
+  libboost-context-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-zmq clang-format
   # fetching the model
   python3-pip ca-certificates
 )

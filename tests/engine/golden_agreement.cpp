@@ -135,14 +135,19 @@ Agreement measure_agreement(const ModelFiles& model, const std::string& golden, 
   options.num_blocks = 128;
   options.instruction_set = set;
   const auto runner = make_cpu_runner(*model.tensors, model.config, options);
+  Agreement agreement = measure_agreement(runner.get(), golden);
+  agreement.products = runner->gemm_implementations();
+  return agreement;
+}
+
+Agreement measure_agreement(ModelRunner* runner, const std::string& golden) {
   std::ifstream stream(golden);
   if (!stream) throw std::runtime_error("cannot read " + golden);
   auto cases = json::parse(stream);
   if (cases.is_object()) cases = cases.at("cases");
   Agreement agreement;
-  for (const auto& each : cases) Comparison(each, &agreement).run(runner.get());
+  for (const auto& each : cases) Comparison(each, &agreement).run(runner);
   agreement.mean_rms /= static_cast<double>(cases.size());
-  agreement.products = runner->gemm_implementations();
   return agreement;
 }
 

@@ -27,4 +27,7 @@ struct Agreement {
 Agreement measure_agreement(const ModelFiles& model, const std::string& golden, CpuDType dtype,
                             InstructionSet set = best_instruction_set());
 
+// The same of any runner; `products` stay empty.
+Agreement measure_agreement(ModelRunner* runner, const std::string& golden);
+
 }  // namespace batchmill::testing

@@ -1,4 +1,4 @@
-// Holds a model on the CPU backend to the tolerances that the reference data's README derives.
+// Holds a model to the tolerances that the reference data's README derives.
 // Tests link batchmill_golden.
 #pragma once
 
@@ -36,10 +36,7 @@ inline Tolerance tolerance_of(CpuDType dtype, bool published) {
   return dtype == CpuDType::kInt8 ? kRealInt8 : kRealBf16;
 }
 
-// Runs a model through all cases of the file `golden`.
-inline void check_golden(const ModelFiles& model, const std::string& golden, CpuDType dtype,
-                         const Tolerance& tolerance, InstructionSet set = best_instruction_set()) {
-  const Agreement agreement = measure_agreement(model, golden, dtype, set);
+inline void expect_agreement(const Agreement& agreement, const Tolerance& tolerance) {
   std::cout << "largest logit error " << agreement.largest_error << ", rms " << agreement.mean_rms
             << ", best tokens equal " << agreement.num_equal << " of " << agreement.num_best
             << " (margin " << agreement.flip_margin << "), log-probability "
@@ -51,6 +48,13 @@ inline void check_golden(const ModelFiles& model, const std::string& golden, Cpu
   EXPECT_GE(static_cast<double>(agreement.num_equal),
             tolerance.agreement * static_cast<double>(agreement.num_best));
   EXPECT_LE(agreement.logprob_error, tolerance.logprob_error);
+}
+
+// Runs a model through all cases of the file `golden`.
+inline void check_golden(const ModelFiles& model, const std::string& golden, CpuDType dtype,
+                         const Tolerance& tolerance, InstructionSet set = best_instruction_set()) {
+  const Agreement agreement = measure_agreement(model, golden, dtype, set);
+  expect_agreement(agreement, tolerance);
   for (const std::string& line : agreement.products) {
     EXPECT_EQ(line.find("ref"), std::string::npos) << line;
   }

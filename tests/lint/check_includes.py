@@ -4,7 +4,7 @@
     tools    everything; the only place that picks a backend
     actors   engine, queue, storage; the only place that logs and reads the clock
     config   options.h of each module
-    cuda     engine/{backend,tensor,kv_cache,types}.h
+    cuda     engine/{backend,tensor,kv_cache,types}.h; cuda/emulation adds Boost.Context
     engine, queue, storage   themselves only; engine adds nlohmann/json (model folders),
                              engine/cpu oneDNN and OpenMP
     tests    everything; nobody includes tests
@@ -25,6 +25,7 @@ OWN = {
     "config": [r"config/.*", r"[a-z]+/options\.h"],
     "actors": [r"actors/.*", r"engine/(?!cpu/).*", r"queue/.*", r"storage/.*"],
     "cuda": [r"cuda/.*", r"engine/(backend|tensor|kv_cache|types)\.h"],
+    "cuda/emulation": [r"cuda/.*", r"engine/(backend|tensor|kv_cache|types)\.h"],
     "tools": [r"(?!tests/).*"],
     "tests": [r".*"],
 }
@@ -38,6 +39,7 @@ LIBRARIES = {
     "config": [r"toml\+\+/.*", r"fmt/.*"],
     "actors": [r"caf/.*", r"spdlog/.*", r"fmt/.*", r"nlohmann/.*", r"xxhash\.h"],
     "cuda": [r"cuda.*", r"cublas.*", r"cooperative_groups.*"],
+    "cuda/emulation": [r"boost/context/.*", r"sanitizer/.*"],
     "tools": [r".*"],
     "tests": [r".*"],
 }
@@ -59,8 +61,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def owner_of(name):
-    if name.startswith("engine/cpu/"):
-        return "engine/cpu"
+    for folder in ("engine/cpu", "cuda/emulation"):
+        if name.startswith(folder + "/"):
+            return folder
     return name.split("/", 1)[0]
 
 

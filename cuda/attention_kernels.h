@@ -1,0 +1,42 @@
+// Attention over the paged cache: prefill, chunks of prefill and decodes from one list of work.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention_plan.h"
+#include "cuda/stream.h"
+
+namespace batchmill {
+
+// All in device memory, also how much there is to do: a recorded launch does what the lists hold
+// when it runs.
+struct AttentionArguments {
+  const void* qkv;  // bf16 [rows, (heads + 2 kv heads) × dim], queries first
+  const void* cache;  // bf16 [block][K, V][kv head][slot][dim] of one layer
+  const std::int32_t* block_tables;  // [sequences, table_stride]
+  void* output;  // bf16 [rows, heads × dim]
+  const void* plan;  // packed, see AttentionPlan::pack()
+  float* partial_outputs;  // [partial rows, kv heads, dim], divided by their sums
+  float* partial_sums;  // [partial rows, kv heads, 2]: maximum, sum of exponentials
+  int table_stride;
+  int block_shift;  // tokens of a block = 1 << block_shift
+  int heads;
+  int kv_heads;
+  int dim;
+  float scale;  // multiplies q · k
+  int window_tokens;
+  bool causal;
+};
+
+// Blocks of each launch, at most; kernels go on until their list is done.
+struct AttentionGrid {
+  int wide;
+  int narrow;
+  int combines;
+};
+
+bool is_attention_dim(int dim);  // 16, 32, 64, 128, 256
+void launch_attention(const AttentionArguments& arguments, const AttentionGrid& grid,
+                      StreamHandle stream);
+
+}  // namespace batchmill

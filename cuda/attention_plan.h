@@ -1,0 +1,79 @@
+// What the attention kernels do in a step, planned on the host once per step and rule: which query
+// rows attend to which keys, in which block. A plain value; no device is involved.
+//
+// Rows are packed: packed row r of an item is query token r ÷ group of it, head r % group of the kv
+// head's group. An item has either so few packed rows that four warps share its keys (narrow), or
+// its warps share its rows (wide). Keys are split at fixed positions, so what a row sums, and in
+// which order, depends on its position and on how many rows its own sequence brings to the step,
+// not on other sequences.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace batchmill {
+
+inline constexpr std::int32_t kWideRows = 64;
+inline constexpr std::int32_t kNarrowRows = 16;
+inline constexpr std::int32_t kAttentionKeys = 64;  // a kernel's step; splits are multiples of it
+inline constexpr std::int32_t kWideSplitKeys = 4096;
+inline constexpr std::int32_t kNarrowSplitKeys = 256;
+
+struct AttentionItem {
+  std::int32_t first_row;  // of the batch: the first query token
+  std::int32_t num_rows;  // packed, at most kWideRows or kNarrowRows
+  std::int32_t first_position;  // of the first query token
+  std::int32_t sequence;  // row of the block tables
+  std::int32_t key_begin;  // a multiple of kAttentionKeys
+  std::int32_t key_end;
+  std::int32_t partial;  // -1: writes the result; else the first row of partial results
+};
+
+// Rows whose keys were split: num_rows packed rows, num_splits times one after the other.
+struct CombineItem {
+  std::int32_t first_row;
+  std::int32_t num_rows;
+  std::int32_t partial;
+  std::int32_t num_splits;
+};
+
+struct AttentionRows {
+  std::span<const std::int32_t> cu_seqlens;  // [S + 1]
+  std::span<const std::int32_t> context_lens;  // [S]
+  std::int32_t group = 1;  // query heads per kv head, at most kWideRows
+  std::int32_t window_tokens = 0;  // > 0: a row sees itself and window − 1 tokens before it
+  bool causal = true;
+};
+
+// How the device finds it: counts, the wide items, the narrow ones, the combines.
+struct AttentionCounts {
+  std::int32_t num_wide;
+  std::int32_t num_narrow;
+  std::int32_t num_combines;
+};
+
+class AttentionPlan {
+ public:
+  void make(const AttentionRows& rows);
+
+  std::size_t packed_bytes() const;
+  void pack(std::byte* target) const;
+
+  std::span<const AttentionItem> wide() const { return wide_; }
+  std::span<const AttentionItem> narrow() const { return narrow_; }
+  std::span<const CombineItem> combines() const { return combines_; }
+  std::int32_t num_partial_rows() const { return num_partial_rows_; }
+
+ private:
+  void add_tile(const AttentionRows& rows, std::int32_t sequence, std::int32_t first_row,
+                std::int32_t num_tokens, bool is_narrow);
+
+  std::vector<AttentionItem> wide_;
+  std::vector<AttentionItem> narrow_;
+  std::vector<CombineItem> combines_;
+  std::int32_t num_partial_rows_ = 0;
+};
+
+}  // namespace batchmill

@@ -1,0 +1,25 @@
+// An emulated stream: work waits until somebody synchronizes, so that host memory which is changed
+// too early, or read too early, gives wrong results as it may on a GPU.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda/stream.h"
+
+struct CUstream_st {
+  std::vector<std::function<void()>> waiting;
+  std::vector<std::function<void()>> recorded;
+  bool is_recording = false;
+  std::string failure;  // of work that nobody has asked about yet
+};
+
+namespace batchmill::emulation {
+
+void enqueue(StreamHandle stream, std::function<void()> work);
+
+// Devices that emulation pretends to have (1 unless a test says so).
+void set_device_count(int count);
+
+}  // namespace batchmill::emulation

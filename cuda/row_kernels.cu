@@ -1,0 +1,135 @@
+#include "cuda/row_kernels.h"
+
+#include "cuda/launch.h"
+
+namespace batchmill {
+namespace {
+
+constexpr int kThreads = 128;
+
+__device__ __forceinline__ int first_col() { return static_cast<int>(threadIdx.x) * 8; }
+
+// Grid: rows. Eight columns a thread and turn.
+__global__ void __launch_bounds__(kThreads)
+    embed_kernel(const std::int32_t* ids, const Bf16* table, float scale, float* output, int cols) {
+  const long long source = static_cast<long long>(ids[blockIdx.x]) * cols;
+  const long long target = static_cast<long long>(blockIdx.x) * cols;
+  for (int col = first_col(); col < cols; col += kThreads * 8) {
+    float values[8];
+    unpack8(load16(table + source + col), values);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[i] *= scale;
+    store_floats(output + target + col, make_float4(values[0], values[1], values[2], values[3]));
+    store_floats(output + target + col + 4,
+                 make_float4(values[4], values[5], values[6], values[7]));
+  }
+}
+
+template <bool kAdd>
+__global__ void __launch_bounds__(kThreads)
+    row_kernel(const std::int32_t* ids, const float* input, float* output, int cols) {
+  const long long source = static_cast<long long>(ids[blockIdx.x]) * cols;
+  const long long target = static_cast<long long>(blockIdx.x) * cols;
+  for (int col = static_cast<int>(threadIdx.x) * 4; col < cols; col += kThreads * 4) {
+    float4 values = load_floats(input + source + col);
+    if constexpr (kAdd) {
+      const float4 old = load_floats(output + target + col);
+      values = make_float4(old.x + values.x, old.y + values.y, old.z + values.z, old.w + values.w);
+    }
+    store_floats(output + target + col, values);
+  }
+}
+
+// Grid: sequences. A thread sums its columns over the rows, in their order.
+__global__ void __launch_bounds__(kThreads)
+    mean_kernel(const std::int32_t* begins, const float* input, float* output, int cols) {
+  constexpr int kVectors = kMaxMeanCols / (kThreads * 4);
+  SHARED_ARRAY(float, partial, kThreads / 32);
+  const int begin = begins[blockIdx.x];
+  const int end = begins[blockIdx.x + 1];
+  float sums[kVectors][4] = {};
+  float squares = 0.0f;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int col = (v * kThreads + static_cast<int>(threadIdx.x)) * 4;
+    if (col >= cols) continue;
+    for (int row = begin; row < end; ++row) {
+      const float4 values = load_floats(input + static_cast<long long>(row) * cols + col);
+      sums[v][0] += values.x;
+      sums[v][1] += values.y;
+      sums[v][2] += values.z;
+      sums[v][3] += values.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) squares += sums[v][i] * sums[v][i];
+  }
+  // The length takes the division by the number of rows out again.
+  const float length = sqrtf(block_sum<kThreads>(squares, partial));
+  const float factor = 1.0f / fmaxf(length, 1e-12f);
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int col = (v * kThreads + static_cast<int>(threadIdx.x)) * 4;
+    if (col >= cols) continue;
+    store_floats(output + static_cast<long long>(blockIdx.x) * cols + col,
+                 make_float4(sums[v][0] * factor, sums[v][1] * factor, sums[v][2] * factor,
+                             sums[v][3] * factor));
+  }
+}
+
+// Grid: (copies, layers, parts).
+__global__ void __launch_bounds__(kThreads) block_copy_kernel(BlockCopyArguments arguments) {
+  const std::int32_t* copy = arguments.copies + 3 * blockIdx.x;
+  const long long part_bytes =
+      static_cast<long long>(arguments.block_tokens) * arguments.token_bytes;
+  unsigned char* layer =
+      static_cast<unsigned char*>(arguments.cache) + arguments.layer_bytes * blockIdx.y;
+  const auto part = [&](int block) {
+    return layer + (static_cast<long long>(block) * arguments.parts + blockIdx.z) * part_bytes;
+  };
+  const unsigned char* source = part(copy[0]);
+  unsigned char* target = part(copy[1]);
+  const int bytes = copy[2] * arguments.token_bytes;
+  for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += kThreads * 16) {
+    store16(target + at, load16(source + at));
+  }
+}
+
+}  // namespace
+
+void launch_embed(const std::int32_t* ids, const void* table, float scale, float* output, int rows,
+                  int cols, StreamHandle stream) {
+  if (rows == 0) return;
+  launch(embed_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, ids,
+         static_cast<const Bf16*>(table), scale, output, cols);
+}
+
+void launch_add_rows(const std::int32_t* ids, const float* table, float* sum, int rows, int cols,
+                     StreamHandle stream) {
+  if (rows == 0) return;
+  launch(row_kernel<true>, static_cast<unsigned>(rows), kThreads, 0, stream, ids, table, sum, cols);
+}
+
+void launch_gather(const std::int32_t* ids, const float* input, float* output, int rows, int cols,
+                   StreamHandle stream) {
+  if (rows == 0) return;
+  launch(row_kernel<false>, static_cast<unsigned>(rows), kThreads, 0, stream, ids, input, output,
+         cols);
+}
+
+void launch_mean(const std::int32_t* begins, const float* input, float* output, int sequences,
+                 int cols, StreamHandle stream) {
+  if (sequences == 0) return;
+  launch(mean_kernel, static_cast<unsigned>(sequences), kThreads, 0, stream, begins, input, output,
+         cols);
+}
+
+void launch_block_copy(const BlockCopyArguments& arguments, int num_copies, int num_layers,
+                       StreamHandle stream) {
+  if (num_copies == 0) return;
+  launch(block_copy_kernel,
+         dim3(static_cast<unsigned>(num_copies), static_cast<unsigned>(num_layers),
+              static_cast<unsigned>(arguments.parts)),
+         kThreads, 0, stream, arguments);
+}
+
+}  // namespace batchmill

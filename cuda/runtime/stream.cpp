@@ -1,0 +1,127 @@
+#include "cuda/stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include <new>
+#include <utility>
+
+#include "cuda/runtime/check.h"
+
+namespace batchmill {
+namespace {
+
+constexpr int kMinComputeCapability = 8;  // bf16 matrix instructions, asynchronous copies
+
+class RuntimeGraph : public CudaGraph {
+ public:
+  explicit RuntimeGraph(cudaGraphExec_t executable) : executable_(executable) {}
+  ~RuntimeGraph() override { cudaGraphExecDestroy(executable_); }
+  cudaGraphExec_t executable() const { return executable_; }
+
+ private:
+  cudaGraphExec_t executable_;
+};
+
+}  // namespace
+
+void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw CudaError(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+std::int32_t count_devices(std::string* reason) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    *reason = status != cudaSuccess ? cudaGetErrorString(status) : "no device";
+    return 0;
+  }
+  for (int device = 0; device < count; ++device) {
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        major < kMinComputeCapability) {
+      *reason = "device " + std::to_string(device) + " is older than compute capability 8.0";
+      return device;
+    }
+  }
+  return count;
+}
+
+DeviceFacts device_facts(std::int32_t device) {
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, device), "properties of a device");
+  check_cuda(cudaSetDevice(device), "choice of a device");
+  DeviceFacts facts{properties.name, properties.multiProcessorCount, 0, 0};
+  check_cuda(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes), "memory of a device");
+  return facts;
+}
+
+void* allocate_device_memory(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the error is the caller's now
+    throw std::bad_alloc();
+  }
+  check_cuda(status, "memory of a device");
+  return memory;
+}
+void free_device_memory(void* memory) noexcept { cudaFree(memory); }
+
+void* allocate_pinned_memory(std::size_t bytes) {
+  void* memory = nullptr;
+  check_cuda(cudaMallocHost(&memory, bytes > 0 ? bytes : 1), "pinned memory");
+  return memory;
+}
+void free_pinned_memory(void* memory) noexcept { cudaFreeHost(memory); }
+
+CudaStream::CudaStream(std::int32_t device) {
+  check_cuda(cudaSetDevice(device), "choice of a device");
+  check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream");
+}
+CudaStream::~CudaStream() { cudaStreamDestroy(handle_); }
+
+void CudaStream::copy_to_device(void* device, const void* host, std::size_t bytes) {
+  check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, handle_),
+             "a copy to the device");
+}
+void CudaStream::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, handle_),
+             "a copy to the host");
+}
+void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
+  check_cuda(cudaMemsetAsync(device, byte, bytes, handle_), "filling memory");
+}
+void CudaStream::synchronize() { check_cuda(cudaStreamSynchronize(handle_), "work on the device"); }
+
+void CudaStream::begin_capture() {
+  check_cuda(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal), "a recording");
+}
+std::unique_ptr<CudaGraph> CudaStream::end_capture() {
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(handle_, &graph), "a recording");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check_cuda(status, "a recording");
+  return std::make_unique<RuntimeGraph>(executable);
+}
+void CudaStream::launch(const CudaGraph& graph) {
+  check_cuda(cudaGraphLaunch(static_cast<const RuntimeGraph&>(graph).executable(), handle_),
+             "the launch of a graph");
+}
+
+CudaEvent::CudaEvent() {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  handle_ = event;
+}
+CudaEvent::~CudaEvent() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
+void CudaEvent::record(const CudaStream& stream) {
+  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream.handle()), "an event");
+}
+void CudaEvent::wait() {
+  check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "work on the device");
+}
+
+}  // namespace batchmill

@@ -1,0 +1,253 @@
+#include "cuda/sampler_kernels.h"
+
+#include "cuda/launch.h"
+#include "cuda/sampler_search.h"
+
+namespace batchmill {
+namespace {
+
+constexpr float kInfinity = __builtin_huge_valf();
+constexpr float kMaxLogit = 1e30f;
+constexpr float kSmallestExponent = -87.0f;
+constexpr double kMassOfOne = 17592186044416.0;  // 2^44: sums of 2^19 tokens stay below 2^63
+constexpr float kBucketsPerNat = 8.0f;
+constexpr int kNumBuckets = 256;
+constexpr unsigned kInPrompt = 0x80000000u;  // of `seen`; the other bits count generated tokens
+
+// Philox4x32-10 as in engine/philox.h: the number in [0, 1) of (seed, choice, position).
+__device__ double uniform_of(const SampleRow& row) {
+  unsigned counter[4] = {row.position, row.choice, 0, 0};
+  unsigned key[2] = {static_cast<unsigned>(row.seed), static_cast<unsigned>(row.seed >> 32)};
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const unsigned high0 = __umulhi(0xD2511F53u, counter[0]);
+    const unsigned low0 = 0xD2511F53u * counter[0];
+    const unsigned high1 = __umulhi(0xCD9E8D57u, counter[2]);
+    const unsigned low1 = 0xCD9E8D57u * counter[2];
+    counter[0] = high1 ^ counter[1] ^ key[0];
+    counter[1] = low1;
+    counter[2] = high0 ^ counter[3] ^ key[1];
+    counter[3] = low0;
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  const auto wide = static_cast<unsigned long long>(counter[0]) << 32 | counter[1];
+  return static_cast<double>(wide >> 11) * 0x1.0p-53;
+}
+
+struct Best {  // shared
+  unsigned long long best;  // key, then the token's complement: equal logits: the lower token
+  int is_bad;
+};
+
+// The largest value's token, or -1 if a value is NaN or +infinity or none is finite.
+__device__ int best_token(const float* row, int count, Best* shared) {
+  if (threadIdx.x == 0) {
+    shared->best = 0;
+    shared->is_bad = 0;
+  }
+  __syncthreads();
+  unsigned long long best = 0;
+  bool is_bad = false;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads) {
+    const float value = row[i];
+    is_bad |= !(value < kInfinity);
+    const auto entry =
+        static_cast<unsigned long long>(key_of(value)) << 32 | ~static_cast<unsigned>(i);
+    best = max(best, entry);
+  }
+  atomicMax(&shared->best, best);
+  if (is_bad) atomicMax(&shared->is_bad, 1);
+  __syncthreads();
+  const unsigned long long all = shared->best;
+  const bool any_bad = shared->is_bad != 0;
+  __syncthreads();
+  if (any_bad || !(value_of(static_cast<unsigned>(all >> 32)) > -kInfinity)) return -1;
+  return static_cast<int>(~static_cast<unsigned>(all));
+}
+
+// Biases, then suppressed tokens, then penalties.
+__device__ void change_logits(const SamplerArguments& arguments, const SampleRow& row,
+                              const float* logits, float* changed, unsigned* seen) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto is_token = [&](int token) { return token >= 0 && token < arguments.vocab; };
+  for (int i = thread; i < arguments.vocab; i += kSampleThreads) {
+    changed[i] = logits[i];
+    seen[i] = 0;
+  }
+  __syncthreads();
+  if (thread == 0) {  // in their order: a token may be there twice
+    for (int i = row.bias_begin; i < row.bias_begin + row.num_biases; ++i) {
+      const int token = arguments.bias_tokens[i];
+      if (is_token(token)) changed[token] += arguments.biases[i];
+    }
+    for (int i = row.suppressed_begin; i < row.suppressed_begin + row.num_suppressed; ++i) {
+      const int token = arguments.tokens[i];
+      if (is_token(token)) changed[token] = -kInfinity;
+    }
+  }
+  const int* tokens = arguments.tokens + row.tokens_begin;
+  for (int i = thread; i < row.num_prompt + row.num_generated; i += kSampleThreads) {
+    if (!is_token(tokens[i])) continue;
+    if (i < row.num_prompt) {
+      atomicOr(&seen[tokens[i]], kInPrompt);
+    } else {
+      atomicAdd(&seen[tokens[i]], 1u);
+    }
+  }
+  __syncthreads();
+  for (int i = thread; i < arguments.vocab; i += kSampleThreads) {
+    const unsigned own = seen[i];
+    if (own == 0) continue;
+    float x = changed[i];
+    if (row.repetition_penalty != 1.0f && x != -kInfinity) {
+      x = x > 0.0f ? x / row.repetition_penalty : x * row.repetition_penalty;
+      x = fminf(fmaxf(x, -kMaxLogit), kMaxLogit);
+    }
+    const unsigned count = own & ~kInPrompt;
+    if (count > 0) {
+      x -= add_rounded(multiply_rounded(row.frequency_penalty, static_cast<float>(count)),
+                       row.presence_penalty);
+    }
+    changed[i] = x;
+  }
+  __syncthreads();
+}
+
+// Which tokens may be drawn: those of larger values than `key`, and those of just this value up to
+// `last_token`; none below `floor_key`.
+struct Candidates {
+  unsigned key = 0;
+  int last_token = 0x7FFFFFFF;
+  unsigned floor_key = 0;
+  __device__ bool holds(int token, unsigned other) const {
+    return other >= floor_key && (other > key || (other == key && token <= last_token));
+  }
+};
+
+struct Weights {
+  float largest;
+  float scale;
+  __device__ Mass of(unsigned key) const {
+    const float exponent = multiply_rounded(value_of(key) - largest, scale);
+    if (!(exponent >= kSmallestExponent)) return 0;
+    return static_cast<Mass>(static_cast<double>(expf(exponent)) * kMassOfOne);
+  }
+  __device__ int bucket_of(unsigned key) const {
+    const float depth =
+        multiply_rounded(multiply_rounded(largest - value_of(key), scale), kBucketsPerNat);
+    return depth < static_cast<float>(kNumBuckets - 1) ? static_cast<int>(depth) : kNumBuckets - 1;
+  }
+};
+
+// The candidate at which the running sum of weights exceeds the target, best first.
+template <typename MassOf>
+__device__ int draw_by_value(RowSearch& search, const Weights& weights, const MassOf& mass,
+                             Mass target) {
+  const ValuePlace place = search.by_value(mass, target);
+  const Mass ties_before = (target - place.above) / weights.of(place.key);
+  return search.by_token(
+      [&](int token, unsigned key) -> Mass {
+        return key == place.key && mass(token, key) != 0 ? 1 : 0;
+      },
+      ties_before);
+}
+
+__device__ int draw(RowSearch& search, const SampleRow& row, float largest) {
+  const Weights weights{largest, 1.0f / row.temperature};
+  Candidates candidates;
+  const bool has_min_p = row.min_p_distance < 0.0f;
+  if (has_min_p) candidates.floor_key = key_of(largest + row.min_p_distance);
+  const auto mass = [&](int token, unsigned key) -> Mass {
+    return candidates.holds(token, key) ? weights.of(key) : 0;
+  };
+  const auto one_of = [](unsigned wanted) {
+    return [wanted](int, unsigned key) -> Mass { return key == wanted ? 1 : 0; };
+  };
+
+  // Step 1: the k best.
+  const bool has_top_k = row.top_k > 0 && row.top_k < search.count();
+  if (has_top_k) {
+    const auto all = [](int, unsigned) -> Mass { return 1; };
+    const ValuePlace place = search.by_value(all, static_cast<Mass>(row.top_k - 1));
+    candidates.last_token =
+        search.by_token(one_of(place.key), static_cast<Mass>(row.top_k - 1) - place.above);
+    candidates.key = place.key;
+  }
+  Mass total = search.total(mass);
+  const auto target_of = [&](Mass sum) {
+    const auto target = static_cast<Mass>(uniform_of(row) * static_cast<double>(sum));
+    return target < sum ? target : sum - 1;
+  };
+  if (!has_top_k && !has_min_p && row.top_p >= 1.0f) {
+    return search.by_token(mass, target_of(total));
+  }
+
+  // Step 2: the best that reach p together.
+  if (row.top_p < 1.0f || !has_top_k) {
+    const auto wanted = static_cast<Mass>(
+        ceil(static_cast<double>(fminf(row.top_p, 1.0f)) * static_cast<double>(total)));
+    const Mass target = wanted > total ? total - 1 : wanted > 0 ? wanted - 1 : 0;
+    const ValuePlace place = search.by_value(mass, target);
+    const Mass ties_before = (target - place.above) / weights.of(place.key);
+    const int last = search.by_token(
+        [&](int token, unsigned key) -> Mass {
+          return key == place.key && candidates.holds(token, key) ? 1 : 0;
+        },
+        ties_before);
+    candidates.last_token = last;
+    candidates.key = place.key;
+    total = place.above + (ties_before + 1) * weights.of(place.key);
+  }
+
+  // Step 3: draw, best first; without top-k the tokens above the bucket of logarithms where the
+  // set ends come first, in their own order.
+  const Mass target = target_of(total);
+  if (has_top_k) return draw_by_value(search, weights, mass, target);
+  const int last_bucket = weights.bucket_of(candidates.key);
+  const auto upper = [&](int token, unsigned key) -> Mass {
+    return weights.bucket_of(key) < last_bucket ? mass(token, key) : 0;
+  };
+  const Mass upper_total = search.total(upper);
+  if (target < upper_total) return search.by_token(upper, target);
+  const auto lower = [&](int token, unsigned key) -> Mass {
+    return weights.bucket_of(key) == last_bucket ? mass(token, key) : 0;
+  };
+  return draw_by_value(search, weights, lower, target - upper_total);
+}
+
+// Grid: rows.
+__global__ void __launch_bounds__(kSampleThreads) sample_kernel(SamplerArguments arguments) {
+  SHARED_ARRAY(SearchMemory, memory, 1);
+  SHARED_ARRAY(Best, best, 1);
+  const SampleRow row = arguments.rows[blockIdx.x];
+  const long long offset = static_cast<long long>(blockIdx.x) * arguments.vocab;
+  const float* logits = arguments.logits + offset;
+  int token = best_token(logits, arguments.vocab, best);
+  const bool changes = row.num_biases > 0 || row.num_suppressed > 0 ||
+                       row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
+                       row.frequency_penalty != 0.0f;
+  if (token >= 0 && changes) {
+    float* changed = arguments.changed + offset;
+    change_logits(arguments, row, logits, changed, arguments.seen + offset);
+    logits = changed;
+    token = best_token(logits, arguments.vocab, best);
+  }
+  // A temperature that no float can divide by is as good as greedy.
+  const bool is_greedy =
+      row.temperature <= 0.0f || !(1.0f / row.temperature < kInfinity) || row.top_k == 1;
+  if (token >= 0 && !is_greedy) {
+    RowSearch search(logits, arguments.vocab, memory);
+    token = draw(search, row, logits[token]);
+  }
+  if (threadIdx.x == 0) arguments.chosen[blockIdx.x] = token;
+}
+
+}  // namespace
+
+void launch_sample(const SamplerArguments& arguments, int rows, StreamHandle stream) {
+  if (rows == 0) return;
+  launch(sample_kernel, static_cast<unsigned>(rows), kSampleThreads, 0, stream, arguments);
+}
+
+}  // namespace batchmill

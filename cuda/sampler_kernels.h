@@ -1,0 +1,50 @@
+// Chooses the next token of each row of logits, as engine/sampler.h does: the same token for the
+// same logits, parameters and random number. A pure function of them: sums are of whole numbers, so
+// their order does not matter.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/stream.h"
+
+namespace batchmill {
+
+// What a row's draw depends on. Lists are ranges of the arrays below.
+struct SampleRow {
+  std::uint64_t seed;
+  std::uint32_t choice;
+  std::uint32_t position;  // of the draw: the number of generated tokens
+  float temperature;  // 0: greedy
+  float top_p;  // 1: off
+  float min_p_distance;  // log(min_p) × temperature, added to the largest logit; 0: off
+  std::int32_t top_k;  // 0: off
+  float repetition_penalty;  // 1: off
+  float presence_penalty;
+  float frequency_penalty;
+  std::int32_t tokens_begin;  // of `tokens`: the prompt's, then the generated ones
+  std::int32_t num_prompt;
+  std::int32_t num_generated;
+  std::int32_t suppressed_begin;  // of `tokens`: those that must not be chosen
+  std::int32_t num_suppressed;
+  std::int32_t bias_begin;  // of `bias_tokens` and `biases`
+  std::int32_t num_biases;
+};
+
+// All in device memory.
+struct SamplerArguments {
+  const float* logits;  // [rows, vocab]
+  const SampleRow* rows;
+  const std::int32_t* tokens;
+  const std::int32_t* bias_tokens;
+  const float* biases;
+  float* changed;  // [rows, vocab] working memory: logits after biases and penalties
+  std::uint32_t* seen;  // [rows, vocab] working memory
+  std::int32_t* chosen;  // [rows]; -1: the logits hold a NaN, +infinity or nothing finite
+  int vocab;  // at most kMaxSampledVocab
+};
+
+inline constexpr int kMaxSampledVocab = 512 * 1024;
+
+void launch_sample(const SamplerArguments& arguments, int rows, StreamHandle stream);
+
+}  // namespace batchmill

@@ -1,0 +1,77 @@
+#include "tests/cuda/check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <exception>
+
+namespace batchmill::testing {
+
+void Check::expect_near(const char* what, const std::vector<float>& got,
+                        const std::vector<double>& reference, double tolerance) {
+  if (got.size() != reference.size()) return fail(std::string(what) + ": another size");
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(got[i] - reference[i]);
+    if (error <= tolerance * (1.0 + std::abs(reference[i]))) continue;  // false for NaN
+    return fail(std::string(what) + ": element " + std::to_string(i) + " of " +
+                std::to_string(got.size()) + " is " + std::to_string(got[i]) + ", not " +
+                std::to_string(reference[i]));
+  }
+}
+
+std::vector<float> Check::normal(std::size_t count, float deviation) {
+  std::normal_distribution<float> distribution(0.0f, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = distribution(random);
+  return values;
+}
+
+std::uint16_t bf16_of(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return 0x7FFF;
+  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+float float_of(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+std::vector<std::uint16_t> bf16_of(const std::vector<float>& values) {
+  std::vector<std::uint16_t> bits(values.size());
+  std::transform(values.begin(), values.end(), bits.begin(),
+                 [](float value) { return bf16_of(value); });
+  return bits;
+}
+std::vector<float> float_of(const std::vector<std::uint16_t>& bits) {
+  std::vector<float> values(bits.size());
+  std::transform(bits.begin(), bits.end(), values.begin(),
+                 [](std::uint16_t value) { return float_of(value); });
+  return values;
+}
+std::vector<float> rounded(const std::vector<float>& values) { return float_of(bf16_of(values)); }
+
+std::vector<NamedCheck>& all_checks() {
+  static std::vector<NamedCheck> checks;
+  return checks;
+}
+
+int run_checks(const std::string& filter) {
+  CudaStream stream(0);
+  int passed = 0;
+  int failed = 0;
+  for (const NamedCheck& named : all_checks()) {
+    if (std::string(named.name).find(filter) == std::string::npos) continue;
+    Check check(&stream);
+    try {
+      named.run(check);
+      stream.synchronize();
+    } catch (const std::exception& error) {
+      check.fail(error.what());
+    }
+    check.failures().empty() ? ++passed : ++failed;
+    for (const std::string& failure : check.failures()) {
+      std::printf("FAILED %s: %s\n", named.name, failure.c_str());
+    }
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed;
+}
+
+}  // namespace batchmill::testing

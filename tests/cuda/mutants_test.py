@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Every planted bug is caught by the kernels' checks: the proof that the checks can fail.
+
+mutants_test.py SOURCE_ROOT WORK_FOLDER VARIANTS_FILE
+
+Each variant (plain, asan, tsan) has the command that compiles a kernel and what a check program is
+linked from; the mutated kernel's object file comes first, so the library's own is not taken.
+"""
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SEEDS = ("0", "1", "2", "3")
+ATTENTION = "cuda/attention_kernels.cu"
+
+
+@dataclasses.dataclass
+class Mutant:
+    name: str
+    kernel: str  # the source to compile
+    before: str
+    after: str
+    variant: str  # of the build that must catch it
+    checks: str  # a part of the names of the checks that are run
+    file: str = ""  # the mutated file, if it is not the kernel
+
+
+MUTANTS = (
+    Mutant("no barrier before the next keys", ATTENTION,
+           "      mix(scores, values(step % 2), outputs);\n      __syncthreads();",
+           "      mix(scores, values(step % 2), outputs);", "tsan", "attention_of_prefills"),
+    Mutant("no barrier after the copies", ATTENTION,
+           "        wait_for_copies<0>();\n      }\n      __syncthreads();",
+           "        wait_for_copies<0>();\n      }", "tsan", "attention_of_decodes"),
+    Mutant("copies are not waited for", ATTENTION, "        wait_for_copies<1>();", "", "plain",
+           "attention_of_prefills"),
+    Mutant("keys behind the end are read", ATTENTION,
+           "const bool is_valid = position < item.key_end;", "const bool is_valid = true;", "plain",
+           "attention"),
+    Mutant("a misaligned lane", ATTENTION, "+ slot) * kDim + chunk * 8;",
+           "+ slot) * kDim + chunk * 8 + (chunk == 1 ? 4 : 0);", "plain", "attention"),
+    Mutant("a swizzle that leaves its row", ATTENTION, "(row / kRowsPerLine & kMask)",
+           "(row / kRowsPerLine & (kMask | 8))", "plain", "attention"),
+    Mutant("no swizzle: bank conflicts", ATTENTION, "(chunk ^ (row / kRowsPerLine & kMask))",
+           "(chunk ^ (row / kRowsPerLine & kMask & 0))", "plain", "attention"),
+    Mutant("a row sees the token after it", ATTENTION, "min(item.key_end, position + 1)",
+           "min(item.key_end, position + 2)", "plain", "attention"),
+    Mutant("a window of one token more", ATTENTION, "position - arguments.window_tokens + 1 : 0",
+           "position - arguments.window_tokens : 0", "plain", "attention_in_windows"),
+    Mutant("blocks write the same partial sums", ATTENTION,
+           "(static_cast<long long>(item.partial + row) * arguments.kv_heads + kv_head) * 2;",
+           "(static_cast<long long>(row) * arguments.kv_heads + kv_head) * 2;", "plain",
+           "split_keys"),
+    Mutant("splits are weighed alike", ATTENTION,
+           "sums[1] * fast_exp2(sums[0] - maximum) * inverse", "sums[1] * inverse", "plain",
+           "split_keys"),
+    Mutant("warps are merged without a barrier", ATTENTION,
+           "        sums[row * 2 + 1] = state[half].sum;\n      }\n    }\n    __syncthreads();",
+           "        sums[row * 2 + 1] = state[half].sum;\n      }\n    }", "tsan",
+           "attention_of_decodes"),
+    Mutant("no barrier in a block's sum", "cuda/norm_kernels.cu",
+           "partial[threadIdx.x / 32] = value;\n  __syncthreads();",
+           "partial[threadIdx.x / 32] = value;", "tsan", "norm", "cuda/devrt.h"),
+    Mutant("a barrier that some threads miss", "cuda/norm_kernels.cu",
+           "partial[threadIdx.x / 32] = value;\n  __syncthreads();",
+           "partial[threadIdx.x / 32] = value;\n  if (threadIdx.x >= 32) __syncthreads();", "plain",
+           "norm", "cuda/devrt.h"),
+    Mutant("the last columns are forgotten", "cuda/norm_kernels.cu",
+           "const bool inside = col < arguments.cols;",
+           "const bool inside = col < arguments.cols - 8;", "plain", "norm"),
+    Mutant("rows behind the last are written", "cuda/activation_kernels.cu",
+           "if (index >= total) return;", "if (index > total) return;", "asan", "silu"),
+    Mutant("a padding row is stored", "cuda/rotary_kernels.cu", "if (slot < 0) return;", "", "asan",
+           "rotate_and_store"),
+    Mutant("a rotation the other way", "cuda/rotary_kernels.cu",
+           "first[i] * cosine - second[i] * sine", "first[i] * cosine + second[i] * sine", "plain",
+           "rotate_and_store"),
+    Mutant("a block copy of 16 bytes more", "cuda/row_kernels.cu", "at < bytes;", "at <= bytes;",
+           "plain", "copy_blocks"),
+    Mutant("the last of equal logits", "cuda/sampler_kernels.cu",
+           "~static_cast<unsigned>(all)", "static_cast<unsigned>(all)", "plain", "sample"),
+    Mutant("a shuffle that some lanes miss", "cuda/sampler_kernels.cu",
+           "const unsigned beyond = __ballot_sync",
+           "if (i >= count_) continue;\n        const unsigned beyond = __ballot_sync", "plain",
+           "sample", "cuda/sampler_search.h"),
+    Mutant("sums are read before all are there", "cuda/sampler_kernels.cu",
+           "      if (lane == 0) memory_.sums[s] = sum;\n    }\n    __syncthreads();",
+           "      if (lane == 0) memory_.sums[s] = sum;\n    }", "tsan", "sample_as",
+           "cuda/sampler_search.h"),
+    Mutant("one candidate more", "cuda/sampler_kernels.cu",
+           "static_cast<Mass>(row.top_k - 1) - place.above", "static_cast<Mass>(row.top_k) - place.above",
+           "plain", "sample_as"),
+)
+
+
+def read_variants(path):
+    """Lines "variant=compile command|parts of the program"."""
+    variants = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        name, commands = line.split("=", 1)
+        compiler, parts = commands.split("|")
+        variants[name] = (compiler.split(), parts.split())
+    return variants
+
+
+def build(mutant, root, folder, variant):
+    """The check program with the bug in it."""
+    compiler, parts = variant
+    changed = mutant.file or mutant.kernel
+    text = (root / changed).read_text(encoding="utf-8")
+    if text.count(mutant.before) < 1:
+        raise LookupError(f"{changed} no longer has the text that is to be changed")
+    overlay = folder / "source"
+    (overlay / "cuda").mkdir(parents=True, exist_ok=True)
+    for stale in (overlay / "cuda").iterdir():
+        stale.unlink()
+    (overlay / changed).write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+    kernel = (overlay if changed == mutant.kernel else root) / mutant.kernel
+    target = folder / "mutant.o"
+    program = folder / "checks"
+    subprocess.run([*compiler, f"-I{overlay}", f"-I{root}", "-O1", "-w", "-x", "c++", "-c", kernel,
+                    "-o", target], check=True)
+    subprocess.run([*compiler, target, *parts, "-o", program], check=True)
+    return program
+
+
+def is_caught(program, mutant):
+    seeds = SEEDS if mutant.variant == "plain" else SEEDS[:1]
+    for seed in seeds:
+        result = subprocess.run([program, seed, mutant.checks], capture_output=True, check=False,
+                                timeout=120, env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"})
+        if result.returncode != 0:
+            return True
+    return False
+
+
+def main():
+    root, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    variants = read_variants(sys.argv[3])
+    folder.mkdir(parents=True, exist_ok=True)
+    missed = 0
+    for mutant in MUTANTS:
+        try:
+            caught = is_caught(build(mutant, root, folder, variants[mutant.variant]), mutant)
+        except LookupError as error:
+            print(f"{mutant.name}: {error}")
+            missed += 1
+            continue
+        if not caught:
+            print(f"{mutant.name}: NOT caught ({mutant.variant}, {mutant.checks})")
+            missed += 1
+    print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} planted bugs caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+#include "cuda/row_kernels.h"
+
+#include <cmath>
+
+#include "tests/cuda/check.h"
+
+namespace batchmill::testing {
+namespace {
+
+constexpr int kCols = 1096;  // more than one turn of a block
+constexpr int kTableRows = 9;
+const std::vector<std::int32_t> kIds = {8, 0, 3, 3, 7};
+
+std::size_t at(std::int32_t row, int col) {
+  return static_cast<std::size_t>(row) * kCols + static_cast<std::size_t>(col);
+}
+
+}  // namespace
+
+KERNEL_CHECK(embed) {
+  const std::vector<float> table = rounded(check.normal(kTableRows * kCols));
+  const DeviceArray<std::uint16_t> device(&check, bf16_of(table));
+  const DeviceArray<std::int32_t> ids(&check, kIds);
+  const DeviceArray<float> output(&check, kIds.size() * kCols);
+  launch_embed(ids.data(), device.data(), 3.0f, output.data(), 5, kCols, check.stream());
+  std::vector<double> expected;
+  for (const std::int32_t id : kIds) {
+    for (int i = 0; i < kCols; ++i) expected.push_back(3.0 * table[at(id, i)]);
+  }
+  check.expect_near("rows", output.read(), expected, 1e-7);
+}
+
+KERNEL_CHECK(gather_and_add_rows) {
+  const std::vector<float> table = check.normal(kTableRows * kCols);
+  const std::vector<float> before = check.normal(kIds.size() * kCols);
+  const DeviceArray<float> device(&check, table);
+  const DeviceArray<std::int32_t> ids(&check, kIds);
+  const DeviceArray<float> gathered(&check, before.size());
+  const DeviceArray<float> sum(&check, before);
+  launch_gather(ids.data(), device.data(), gathered.data(), 5, kCols, check.stream());
+  launch_add_rows(ids.data(), device.data(), sum.data(), 5, kCols, check.stream());
+  std::vector<double> rows;
+  std::vector<double> sums;
+  for (std::int32_t r = 0; r < 5; ++r) {
+    for (int i = 0; i < kCols; ++i) {
+      const double value = table[at(kIds[static_cast<std::size_t>(r)], i)];
+      rows.push_back(value);
+      sums.push_back(value + before[at(r, i)]);
+    }
+  }
+  check.expect_near("gathered", gathered.read(), rows, 0.0);
+  check.expect_near("added", sum.read(), sums, 1e-7);
+}
+
+KERNEL_CHECK(mean_rows) {
+  const std::vector<std::int32_t> begins = {0, 1, 8};
+  const std::vector<float> input = check.normal(8 * kCols);
+  const DeviceArray<float> device(&check, input);
+  const DeviceArray<std::int32_t> device_begins(&check, begins);
+  const DeviceArray<float> output(&check, 2 * kCols);
+  launch_mean(device_begins.data(), device.data(), output.data(), 2, kCols, check.stream());
+  std::vector<double> expected(2 * kCols);
+  for (std::size_t s = 0; s < 2; ++s) {
+    double squares = 0;
+    for (int i = 0; i < kCols; ++i) {
+      double& sum = expected[at(static_cast<std::int32_t>(s), i)];
+      for (std::int32_t row = begins[s]; row < begins[s + 1]; ++row) sum += input[at(row, i)];
+      squares += sum * sum;
+    }
+    for (int i = 0; i < kCols; ++i) {
+      expected[at(static_cast<std::int32_t>(s), i)] /= std::sqrt(squares);
+    }
+  }
+  check.expect_near("means", output.read(), expected, 1e-6);
+}
+
+KERNEL_CHECK(copy_blocks) {
+  constexpr int kBlocks = 5;
+  constexpr int kLayers = 2;
+  constexpr int kParts = 6;
+  constexpr int kTokens = 16;
+  constexpr int kTokenBytes = 32;
+  constexpr std::size_t kLayer = std::size_t{kBlocks} * kParts * kTokens * kTokenBytes;
+  std::vector<std::uint8_t> cache(kLayers * kLayer);
+  for (std::uint8_t& byte : cache) byte = static_cast<std::uint8_t>(check.random());
+  const std::vector<std::int32_t> copies = {4, 1, 16, 0, 2, 5};
+  const DeviceArray<std::uint8_t> device(&check, cache);
+  const DeviceArray<std::int32_t> device_copies(&check, copies);
+  launch_block_copy({device_copies.data(), device.data(), static_cast<long long>(kLayer), kParts,
+                     kTokens, kTokenBytes},
+                    2, kLayers, check.stream());
+  std::vector<std::uint8_t> expected = cache;
+  for (std::size_t c = 0; c < copies.size(); c += 3) {
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      for (std::size_t part = 0; part < kParts; ++part) {
+        const auto begin = [&](std::int32_t block) {
+          return layer * kLayer +
+                 (static_cast<std::size_t>(block) * kParts + part) * kTokens * kTokenBytes;
+        };
+        for (std::size_t i = 0; i < static_cast<std::size_t>(copies[c + 2] * kTokenBytes); ++i) {
+          expected[begin(copies[c + 1]) + i] = cache[begin(copies[c]) + i];
+        }
+      }
+    }
+  }
+  check.expect(device.read() == expected, "copies the tokens of each part and nothing else");
+}
+
+}  // namespace batchmill::testing

@@ -1,0 +1,87 @@
+# The CUDA language if the toolkit is here, and emulated CUDA if Boost.Context is. Neither is needed to
+# build everything else; what is skipped is said when the build is configured, and by tests.
+option(BATCHMILL_CUDA "Build the CUDA backend and its tests" OFF)
+set(BATCHMILL_HAS_CUDA FALSE)
+set(BATCHMILL_HAS_EMULATION FALSE)
+if(NOT BATCHMILL_CUDA)
+  return()
+endif()
+
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER AND NOT BATCHMILL_SANITIZE)
+  # Code for H100 and H200, and PTX for what came before and comes after.
+  set(CMAKE_CUDA_ARCHITECTURES 90-real 80-virtual)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(CCACHE_PROGRAM)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(BATCHMILL_HAS_CUDA TRUE)
+  # CMake 3.25 does not know how to ask for C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  set(BATCHMILL_CUDA_OPTIONS -Werror=all-warnings -Xcompiler=-Wall,-Wextra)
+else()
+  message(STATUS "CUDA: skipped, no toolkit (or a build with sanitizers): no batchmill_cuda.so")
+endif()
+
+find_package(Boost QUIET COMPONENTS context)
+set(BATCHMILL_HAS_EMULATION ${Boost_FOUND})
+if(NOT BATCHMILL_HAS_EMULATION)
+  message(STATUS "emulated CUDA: skipped, no libboost-context-dev")
+endif()
+
+set(BATCHMILL_KERNEL_SOURCES
+  activation_kernels.cu
+  attention_kernels.cu
+  norm_kernels.cu
+  rotary_kernels.cu
+  row_kernels.cu
+  sampler_kernels.cu
+)
+list(TRANSFORM BATCHMILL_KERNEL_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/cuda/")
+set(BATCHMILL_CUDA_HOST_SOURCES
+  cuda_backend.cpp
+  step_arrays.cpp
+)
+list(TRANSFORM BATCHMILL_CUDA_HOST_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/cuda/")
+set(BATCHMILL_EMULATION_SOURCES
+  attention_plan.cpp
+  emulation/block_runner.cpp
+  emulation/stream.cpp
+)
+list(TRANSFORM BATCHMILL_EMULATION_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/cuda/")
+
+# batchmill_emulated_cuda(NAME [SANITIZERS]): a static library of all of cuda/ on emulated threads; with
+# sanitizers of the kernels alone. Of the calling directory, because languages of sources are.
+function(batchmill_emulated_cuda name)
+  set(sanitizers "${BATCHMILL_SANITIZE}")
+  add_library(${name} STATIC ${BATCHMILL_KERNEL_SOURCES} ${BATCHMILL_EMULATION_SOURCES})
+  if(ARGC GREATER 1)
+    set(sanitizers "${ARGV1}")
+    # -w: instrumented code brings warnings of its own; the same sources are compiled without.
+    target_compile_options(${name} PUBLIC -fsanitize=${ARGV1} -fno-sanitize-recover=all -g1 -O1
+      -fno-omit-frame-pointer -w)
+    target_link_options(${name} PUBLIC -fsanitize=${ARGV1})
+  else()
+    target_sources(${name} PRIVATE ${BATCHMILL_CUDA_HOST_SOURCES}
+      "${PROJECT_SOURCE_DIR}/cuda/emulation/gemm.cpp")
+  endif()
+  set_source_files_properties(${BATCHMILL_KERNEL_SOURCES} PROPERTIES LANGUAGE CXX)
+  # What this file does to lanes' memory, hardware does: it is not instrumented.
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/cuda/emulation/block_runner.cpp" PROPERTIES
+    COMPILE_OPTIONS -fno-sanitize=all)
+  if(sanitizers MATCHES address)
+    target_compile_definitions(${name} PRIVATE BATCHMILL_SANITIZE_ADDRESS)
+  elseif(sanitizers MATCHES thread)
+    target_compile_definitions(${name} PRIVATE BATCHMILL_SANITIZE_THREAD)
+  endif()
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${name} PUBLIC -Wno-unknown-pragmas)
+  target_link_libraries(${name} PRIVATE batchmill_options PUBLIC Boost::context)
+endfunction()
