@@ -22,7 +22,7 @@ namespace batchmill {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kReadRuns = 25;
+constexpr int kProbeRuns = 25;  // short ones
 constexpr int kOwnTokens = 16;  // of a prompt that shares all others
 
 double seconds_since(Clock::time_point start) {
@@ -49,7 +49,7 @@ std::vector<double> seconds_of(Probe* probe, int runs, const char* what) {
 // take their part of both.
 double read_peak(std::int32_t threads) {
   ReadProbe probe(threads);
-  return probe.bytes() / median(seconds_of(&probe, kReadRuns, "reading memory"));
+  return probe.bytes() / median(seconds_of(&probe, kProbeRuns, "reading memory"));
 }
 
 // Operations per second of oneDNN alone at the layers' products, each as often as it was run.
@@ -203,7 +203,7 @@ int bench(const Settings& settings, BenchFlags flags) {
   const std::int32_t rows =
       std::min(flags.prefill_prompts * flags.prefill_tokens, engine_options.max_num_batched_tokens);
   const BackendSums& prefill_sums = workloads.prefill.back().sums;
-  peaks.gemm_flops = shapes_peak(plan, plan.threads, rows, prefill_sums, flags.runs);
+  peaks.gemm_flops = shapes_peak(plan, plan.threads, rows, prefill_sums, kProbeRuns);
   peaks.read_bytes = read_peak(plan.threads);
 
   // The same with the deterministic option turned over, where the memory holds the weights twice.
