@@ -71,7 +71,10 @@ void product(benchmark::State& state, DType dtype, ProductShape shape, std::int3
   const Values output(&backend, DType::kF32, rows, shape.out);
   Batch batch = make_batch(1, rows, rows, 0);
   backend.begin_step(batch, kHeads);
-  for (auto _ : state) backend.matmul(input, *matrix, output);
+  for (auto _ : state) {
+    backend.matmul(input, *matrix, output);
+    backend.finish();
+  }
   set_operations(state, 2.0 * rows * shape.out * shape.in);
   set_bytes(state, 1.0 * dtype_bytes(dtype) * shape.out * shape.in);
 }
@@ -101,7 +104,10 @@ void attention(benchmark::State& state, DType kv_dtype, std::int32_t num_seqs, s
   rule.scale = 0.125f;
   // The plan of a step is made once for all layers.
   backend.begin_step(batch, kHeads);
-  for (auto _ : state) backend.attention(qkv, *cache, 0, rule, output);
+  for (auto _ : state) {
+    backend.attention(qkv, *cache, 0, rule, output);
+    backend.finish();
+  }
   double pairs = 0.0;
   for (const std::int32_t position : batch.positions) pairs += position + 1.0;
   set_operations(state, 4.0 * pairs * kHeads.num_heads * kHeads.head_dim);
@@ -118,7 +124,10 @@ void rotate_and_store(benchmark::State& state, DType kv_dtype, std::int32_t num_
   const Values qkv(&backend, backend.activation_dtype(), batch.num_tokens(), kHeads.qkv_cols());
   const Values rotations(&backend, DType::kF32, batch.num_tokens(), kHeads.head_dim);
   backend.begin_step(batch, kHeads);
-  for (auto _ : state) backend.rotate_and_store(qkv, {}, rotations, *cache, 0);
+  for (auto _ : state) {
+    backend.rotate_and_store(qkv, {}, rotations, *cache, 0);
+    backend.finish();
+  }
   state.SetItemsProcessed(state.iterations() * batch.num_tokens());
 }
 
@@ -130,7 +139,10 @@ void norm(benchmark::State& state, std::int32_t rows) {
   const Norm rms{NormKind::kRms, weight, {}, 1e-5f};
   const Batch batch = make_batch(1, rows, rows, 0);
   backend.begin_step(batch, kHeads);
-  for (auto _ : state) backend.norm(input, rms, output);
+  for (auto _ : state) {
+    backend.norm(input, rms, output);
+    backend.finish();
+  }
   state.SetItemsProcessed(state.iterations() * rows);
 }
 
@@ -141,7 +153,10 @@ void activate(benchmark::State& state, std::int32_t rows) {
   const Values output(&backend, dtype, rows, kIntermediate);
   const Batch batch = make_batch(1, rows, rows, 0);
   backend.begin_step(batch, kHeads);
-  for (auto _ : state) backend.activate(Activation::kSilu, input, output);
+  for (auto _ : state) {
+    backend.activate(Activation::kSilu, input, output);
+    backend.finish();
+  }
   state.SetItemsProcessed(state.iterations() * rows);
 }
 
