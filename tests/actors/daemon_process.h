@@ -19,6 +19,7 @@ class DaemonProcess {
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
 
+  int pid() const { return pid_; }
   void kill();  // SIGKILL, which no process can handle; from any thread
   void terminate();  // SIGTERM
   // Waits until the process has stopped itself (SIGSTOP); false: it ended instead.

@@ -2,7 +2,7 @@
 // and a scripted device whose steps take as long as asked for.
 //
 // usage: scripted_daemon --data DIR [--step-us N] [--credit-bytes N] [--die-of TEXT]
-//                        [--fail-point POINT]
+//                        [--fail-point POINT] [--max-num-seqs N] [--preparer-threads N]
 //
 // Prints "scripted_daemon: ready" on stderr when it takes requests. SIGTERM: drains and ends. A
 // prompt that holds the tokens of TEXT kills the process in the step that has read it.
@@ -28,6 +28,8 @@ struct Settings {
   std::uint64_t credit_bytes = 16 << 20;
   std::string die_of;
   std::string fail_point;  // fail_point.h
+  std::int32_t max_num_seqs = 4;
+  std::int32_t preparer_threads = 1;
 };
 
 // Letters of the vocabulary, by the length of the context.
@@ -39,9 +41,9 @@ Device make_device(const Settings& settings, const ServedModel& served) {
   ScriptedRunnerOptions options;
   options.vocab_size = served.model->config().vocab_size;
   options.block_size_tokens = 16;
-  options.num_blocks = 1024;
+  options.num_blocks = 256 * std::max(settings.max_num_seqs, 4);
   options.before_step = [us = settings.step_us](std::int64_t) {
-    std::this_thread::sleep_for(std::chrono::microseconds(us));
+    if (us != 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
   };
   options.script = [poison = served.model->tokenizer()->encode(settings.die_of, false)](
                        std::span<const TokenId> context) {
@@ -61,8 +63,8 @@ int serve(const Settings& settings) {
   DaemonOptions options;
   options.data_directory = settings.data_directory;
   options.queue.credit_bytes = settings.credit_bytes;
-  options.engine.max_num_seqs = 4;
-  options.preparer_threads = 1;
+  options.engine.max_num_seqs = settings.max_num_seqs;
+  options.preparer_threads = settings.preparer_threads;
   ServedModel served;
   served.name = "tiny";
   served.model = Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/model-q4_0.gguf");
@@ -88,6 +90,8 @@ int main(int argc, char** argv) {
   app.add_option("--credit-bytes", settings.credit_bytes);
   app.add_option("--die-of", settings.die_of);
   app.add_option("--fail-point", settings.fail_point);
+  app.add_option("--max-num-seqs", settings.max_num_seqs);
+  app.add_option("--preparer-threads", settings.preparer_threads);
   CLI11_PARSE(app, argc, argv);
   try {
     return batchmill::testing::serve(settings);
