@@ -9,6 +9,8 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
+// Told to have so few blocks beside each other, ptxas takes the registers it needs.
+constexpr int kMinBlocks = 2;
 constexpr float kMinusInfinity = -__builtin_huge_valf();
 
 // Shapes of one kernel. Wide: each warp has 16 rows and all keys of a step. Narrow: all warps have
@@ -344,7 +346,8 @@ struct AttentionBlock {
 
 // Grid: (blocks, kv heads); a block does every gridDim.x-th item.
 template <int kDim, bool kWide>
-__global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArguments arguments) {
+__global__ void __launch_bounds__(kThreads, kMinBlocks)
+    attention_kernel(AttentionArguments arguments) {
   using S = Shape<kDim, kWide>;
   DYNAMIC_SHARED(Bf16, shared);
   const AttentionBlock<kDim, kWide> block{arguments, shared, shared + S::kQueryElements,

@@ -216,8 +216,8 @@ __device__ int draw(RowSearch& search, const SampleRow& row, float largest) {
   return draw_by_value(search, weights, lower, target - upper_total);
 }
 
-// Grid: rows.
-__global__ void __launch_bounds__(kSampleThreads) sample_kernel(SamplerArguments arguments) {
+// Grid: rows. Two blocks beside each other leave ptxas the registers it needs.
+__global__ void __launch_bounds__(kSampleThreads, 2) sample_kernel(SamplerArguments arguments) {
   SHARED_ARRAY(SearchMemory, memory, 1);
   SHARED_ARRAY(Best, best, 1);
   const SampleRow row = arguments.rows[blockIdx.x];
