@@ -49,6 +49,25 @@ ModelConfig model_of(const std::string& name, const std::string& file = "/config
   return parse(read_json_file(kModels + name + file)).model;
 }
 
+TEST(FolderConfigTest, RefusesFilesOfBrackets) {
+  const TemporaryFolder folder;
+  const auto error_of_text = [&](const std::string& text) -> std::string {
+    folder.write("config.json", text);
+    try {
+      read_json_file(folder.path("config.json"));
+      return "";
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+  };
+  const auto nested = [](std::size_t depth) {
+    return "{\"architectures\":" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  EXPECT_EQ(error_of_text(nested(255)), "");
+  EXPECT_THAT(error_of_text(nested(1'000'000)), HasSubstr("config.json: nests deeper than 256"));
+  EXPECT_THROW(parse_json_table(nested(1'000'000)), std::runtime_error);
+}
+
 TEST(FolderConfigTest, BothSpellingsDescribeTheSameModel) {
   int compared = 0;
   for (const auto& folder : std::filesystem::directory_iterator(kModels)) {
