@@ -43,7 +43,7 @@ std::vector<float> read_scores(const GgufFile& file) {
     file.fail(key + " is no array of float32");
   }
   std::vector<float> scores(array->size);
-  std::memcpy(scores.data(), array->bytes.data(), array->bytes.size());
+  if (!scores.empty()) std::memcpy(scores.data(), array->bytes.data(), array->bytes.size());
   return scores;
 }
 
