@@ -10,6 +10,7 @@ namespace {
 constexpr std::uint8_t kBlankRun = 2;
 
 constexpr std::uint8_t kVersion = 1;  // of every record below
+constexpr std::size_t kKeyIds = 1024;  // of the first prompt's ids, so many are in the plan's key
 
 void write_usage(RecordWriter& out, const LineUsage& usage) {
   out.u64(usage.prompt_tokens);
@@ -101,6 +102,9 @@ JobRequest decode_request(Place place, std::string_view bytes) {
   request.model_fingerprint = in.string();
   for (std::uint32_t i = in.count(8); i > 0; --i) {
     std::string key = in.string();
+    if (!request.metadata.empty() && key <= request.metadata.rbegin()->first) {
+      in.fail("metadata are not in order");
+    }
     request.metadata[std::move(key)] = in.string();
   }
   in.end();
@@ -227,7 +231,6 @@ std::string encode_plan_entry(const PlanEntry& entry, std::uint64_t serial) {
   out.text(entry.request);
   out.u32(static_cast<std::uint32_t>(entry.prompts.size()));
   // The first prompt's ids that the key holds are not repeated.
-  constexpr std::size_t kKeyIds = 1024;
   bool is_first = true;
   for (const auto& prompt : entry.prompts) {
     out.u32(static_cast<std::uint32_t>(prompt.size()));
@@ -265,14 +268,19 @@ PlanEntry decode_plan_entry(Place place, std::string_view bytes) {
   if (num_prompts == 0) in.fail("no prompt");
   entry.prompts.resize(num_prompts);
   entry.prompts.front() = std::move(parts->ids);
+  std::uint64_t num_tokens = 0;
   for (std::vector<std::int32_t>& prompt : entry.prompts) {
     const std::uint32_t num_ids = in.u32();
-    if (num_ids < prompt.size() || (num_ids - prompt.size()) > in.rest_bytes() / 3) {
+    const bool all_in_key = &prompt == &entry.prompts.front() && prompt.size() < kKeyIds;
+    if (num_ids < prompt.size() || (all_in_key && num_ids > prompt.size()) ||
+        (num_ids - prompt.size()) > in.rest_bytes() / 3) {
       in.fail("a prompt's length does not fit");
     }
     prompt.reserve(num_ids);
     while (prompt.size() < num_ids) prompt.push_back(static_cast<std::int32_t>(in.u24()));
+    num_tokens += num_ids;
   }
+  if (num_tokens != item.num_prompt_tokens) in.fail("the prompts have another number of tokens");
   in.end();
   return entry;
 }

@@ -19,17 +19,25 @@ void append(std::vector<Picos>& numbers, const LineUsage& usage) {
   }
 }
 
+// What is never negative and fits 64 bits.
+std::uint64_t take_count(Place place, Picos number) {
+  if (number < 0 || number > static_cast<Picos>(UINT64_MAX)) {
+    throw_damaged(place, "a count is out of range");
+  }
+  return static_cast<std::uint64_t>(number);
+}
+
 // `at`: the first of the eight numbers.
-LineUsage take_usage(const Picos* at) {
+LineUsage take_usage(Place place, const Picos* at) {
   LineUsage usage;
-  usage.prompt_tokens = static_cast<std::uint64_t>(at[0]);
-  usage.prompt_cached_tokens = static_cast<std::uint64_t>(at[1]);
-  usage.prompt_computed_tokens = static_cast<std::uint64_t>(at[2]);
-  usage.recomputed_tokens = static_cast<std::uint64_t>(at[3]);
-  usage.completion_tokens = static_cast<std::uint64_t>(at[4]);
-  usage.prefill_us = static_cast<std::uint64_t>(at[5]);
-  usage.decode_us = static_cast<std::uint64_t>(at[6]);
-  usage.preemptions = static_cast<std::uint64_t>(at[7]);
+  usage.prompt_tokens = take_count(place, at[0]);
+  usage.prompt_cached_tokens = take_count(place, at[1]);
+  usage.prompt_computed_tokens = take_count(place, at[2]);
+  usage.recomputed_tokens = take_count(place, at[3]);
+  usage.completion_tokens = take_count(place, at[4]);
+  usage.prefill_us = take_count(place, at[5]);
+  usage.decode_us = take_count(place, at[6]);
+  usage.preemptions = take_count(place, at[7]);
   return usage;
 }
 
@@ -77,10 +85,10 @@ std::string encode_counters(const JobCounters& counters) {
 JobCounters decode_counters(Place place, std::string_view bytes) {
   const std::vector<Picos> numbers = decode_sums(place, bytes, 2 + kUsageNumbers + 1);
   JobCounters counters;
-  counters.completed = static_cast<std::uint64_t>(numbers[0]);
-  counters.failed = static_cast<std::uint64_t>(numbers[1]);
-  counters.usage = take_usage(&numbers[2]);
-  counters.result_bytes = static_cast<std::uint64_t>(numbers[2 + kUsageNumbers]);
+  counters.completed = take_count(place, numbers[0]);
+  counters.failed = take_count(place, numbers[1]);
+  counters.usage = take_usage(place, &numbers[2]);
+  counters.result_bytes = take_count(place, numbers[2 + kUsageNumbers]);
   return counters;
 }
 
@@ -96,9 +104,9 @@ std::string encode_ledger(const LedgerRow& row) {
 LedgerRow decode_ledger(Place place, std::string_view bytes) {
   const std::vector<Picos> numbers = decode_sums(place, bytes, 2 + kUsageNumbers + 3);
   LedgerRow row;
-  row.completed = static_cast<std::uint64_t>(numbers[0]);
-  row.failed = static_cast<std::uint64_t>(numbers[1]);
-  row.usage = take_usage(&numbers[2]);
+  row.completed = take_count(place, numbers[0]);
+  row.failed = take_count(place, numbers[1]);
+  row.usage = take_usage(place, &numbers[2]);
   row.cost_prompt = numbers[2 + kUsageNumbers];
   row.cost_prompt_cached = numbers[3 + kUsageNumbers];
   row.cost_completion = numbers[4 + kUsageNumbers];

@@ -225,6 +225,36 @@ TEST(RecordCodecTest, PlanEntriesReadBackWhateverTheirLength) {
   }
 }
 
+TEST(RecordCodecTest, RefusesWhatItWouldNotWrite) {
+  RandomRecords random;
+  JobRequest request;
+  request.metadata = {{"a", "1"}, {"b", "2"}};
+  std::string bytes = codec::encode_request(request);
+  bytes[bytes.find('b')] = 'a';  // a key twice
+  EXPECT_THROW((void)codec::decode_request(kPlace, bytes), StorageError);
+
+  // A second place for ids that the key holds, and a sum that is none.
+  const PlanEntry entry = random.entry(3);
+  const std::string key = make_plan_key(entry);
+  PlanEntry longer = entry;
+  longer.prompts = {entry.prompts.front()};
+  bytes = codec::encode_plan_entry(longer, 1);
+  bytes[bytes.size() - 1] = 4;
+  bytes[12] = 4;
+  EXPECT_THROW((void)codec::decode_plan_entry({"test", key}, bytes + "abc"), StorageError);
+  bytes[bytes.size() - 1] = 3;
+  bytes[12] = 9;
+  EXPECT_THROW((void)codec::decode_plan_entry({"test", key}, bytes), StorageError);
+
+  // Counts are never negative and fit 64 bits.
+  for (const Picos number : {Picos{-1}, Picos{1} << 64}) {
+    std::vector<Picos> counters(11);
+    EXPECT_EQ(codec::decode_counters(kPlace, codec::encode_sums(counters)), JobCounters());
+    counters[3] = number;
+    EXPECT_THROW((void)codec::decode_counters(kPlace, codec::encode_sums(counters)), StorageError);
+  }
+}
+
 TEST(RecordCodecTest, SumsReadBack) {
   RandomRecords random;
   for (int i = 0; i < 100; ++i) {
