@@ -47,6 +47,36 @@ SamplingParams params_from_json(const Json& json) {
   return params;
 }
 
+// Values are read by recursion: bytes that nest deeper than any work does are refused before.
+class NestingCheck {
+ public:
+  using Binary = Json::binary_t;
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(std::int64_t) { return true; }
+  bool number_unsigned(std::uint64_t) { return true; }
+  bool number_float(double, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(Binary&) { return true; }
+  bool key(std::string&) { return true; }
+  bool start_object(std::size_t) { return ++depth_ <= kMaxDepth; }
+  bool start_array(std::size_t) { return ++depth_ <= kMaxDepth; }
+  bool end_object() { return --depth_ >= 0; }
+  bool end_array() { return --depth_ >= 0; }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) { return false; }
+
+ private:
+  static constexpr int kMaxDepth = 8;
+  int depth_ = 0;
+};
+
+Endpoint endpoint_from_json(const Json& json) {
+  const auto number = json.get<std::int64_t>();
+  if (number < 1 || number > 3) throw std::runtime_error("a plan entry's endpoint is unknown");
+  return static_cast<Endpoint>(number);
+}
+
 }  // namespace
 
 std::string encode_line_work(const LineWork& work) {
@@ -70,11 +100,15 @@ std::string encode_line_work(const LineWork& work) {
 }
 
 LineWork decode_line_work(std::string_view bytes) {
+  NestingCheck check;
+  if (!Json::sax_parse(bytes.begin(), bytes.end(), &check, Json::input_format_t::msgpack)) {
+    throw std::runtime_error("a plan entry's request cannot be read");
+  }
   try {
     const Json json = Json::from_msgpack(bytes.begin(), bytes.end());
     LineWork work;
     json.at("custom_id").get_to(work.custom_id);
-    work.endpoint = static_cast<Endpoint>(json.at("endpoint").get<int>());
+    work.endpoint = endpoint_from_json(json.at("endpoint"));
     json.at("model").get_to(work.requested_model);
     json.at("n").get_to(work.num_choices);
     json.at("echo").get_to(work.echo);

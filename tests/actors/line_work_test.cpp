@@ -71,5 +71,12 @@ TEST(LineWorkTest, RefusesBrokenBytesWithoutCrashing) {
   }
 }
 
+TEST(LineWorkTest, RefusesNestingThatNoWorkHas) {
+  EXPECT_THROW(decode_line_work(std::string(1'000'000, '\x91')), std::runtime_error);
+  LineWork work;
+  work.endpoint = static_cast<Endpoint>(4);
+  EXPECT_THROW(decode_line_work(encode_line_work(work)), std::runtime_error);
+}
+
 }  // namespace
 }  // namespace batchmill
