@@ -75,6 +75,7 @@ Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
   }
   return {
       {"name", job.request.name.empty() ? Json() : Json(job.request.name)},
+      {"owner", job.request.owner.empty() ? Json() : Json(job.request.owner)},
       {"priority", job.request.priority},
       {"paused", job.state.paused},
       {"lines_pending", open - running},

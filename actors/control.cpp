@@ -18,13 +18,14 @@ WireMessage failure(const Json& header, std::string_view code, std::string_view 
 }
 
 // cancel, pause, resume.
-WireMessage change_job(const Json& header, const std::string& what, ActorContext& context,
+WireMessage change_job(const WireMessage& request, const std::string& what, ActorContext& context,
                        const Queries& queries) {
+  const Json& header = request.header;
   const Json named = header.value("job", Json());
   const std::optional<JobId> id =
       named.is_string() ? JobId::parse(named.get_ref<const std::string&>()) : std::nullopt;
   std::optional<Job> job = id ? context.store->job(*id) : std::nullopt;
-  if (!job) {
+  if (!job || !request.caller.may_see(job->request.owner)) {
     const std::string text = named.is_string() ? named.get<std::string>() : named.dump();
     return failure(header, "no_such_job", fmt::format("there is no job {}", text));
   }
@@ -69,8 +70,9 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
     const std::string what = named.is_string() ? named.get<std::string>() : "";
     try {
       const bool changes = what == "cancel" || what == "pause" || what == "resume";
-      context->reply(frame.peer, changes ? change_job(header, what, *context, *self->state.queries)
-                                         : self->state.queries->answer(header));
+      context->reply(frame.peer,
+                     changes ? change_job(frame.message, what, *context, *self->state.queries)
+                             : self->state.queries->answer(header, frame.message.caller));
     } catch (const StorageError& error) {
       // The client hears of it; a record that is damaged must not end what works.
       const bool gone = error.kind() == StorageError::Kind::kMissing;

@@ -103,11 +103,13 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
   // The server comes before the actors that answer through it; its first messages wait for them.
   QueueOptions queue = options_.queue;
   queue.endpoints.insert(queue.endpoints.begin(), control_endpoint_);
-  server_ = std::make_unique<JobServer>(std::move(queue), "batchmill",
-                                        [this](PeerId peer, WireMessage message) {
-                                          server_ready_.wait();
-                                          route(std::move(peer), std::move(message));
-                                        });
+  server_ = std::make_unique<JobServer>(
+      std::move(queue), "batchmill",
+      [this](PeerId peer, WireMessage message) {
+        server_ready_.wait();
+        route(std::move(peer), std::move(message));
+      },
+      [](const std::string& what) { spdlog::error("{}", what); });
 
   const std::int32_t threads =
       options_.scheduler_threads > 0
@@ -159,6 +161,12 @@ void Daemon::Impl::make_devices(std::vector<ServedModel> models,
 void Daemon::Impl::route(PeerId peer, WireMessage message) {
   const std::string op = message.header.value("op", "");
   if (op == "request" && is_care_request(message.header)) {
+    if (!message.caller.admin) {
+      server_->send(peer, {error_header(message.header, "not_allowed",
+                                        "this takes the key of an admin, or the daemon's machine"),
+                           "", false});
+      return;
+    }
     send_to<CaretakerActor>(context_->directory, frame_atom::value,
                             PeerMessage{std::move(peer), std::move(message)});
   } else if (op == "request") {

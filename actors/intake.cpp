@@ -43,7 +43,7 @@ std::string text_field(const Json& header, const char* name) {
   return field->get<std::string>();
 }
 
-JobRequest job_request(const Json& header) {
+JobRequest job_request(const Json& header, const Caller& caller) {
   std::string why;
   std::optional<OpenRequest> open = read_open_request(header, &why);
   if (!open) throw Refusal("invalid_request", why);
@@ -56,6 +56,7 @@ JobRequest job_request(const Json& header) {
   request.content_hash = std::move(open->content_hash);
   request.model_fingerprint = std::move(open->model_fingerprint);
   request.metadata = std::move(open->metadata);
+  request.owner = caller.key;
   return request;
 }
 
@@ -66,9 +67,26 @@ void reply_error(const ActorContext& context, const PeerId& peer, const Json& he
   context.reply(peer, {std::move(answer), "", false});
 }
 
-void on_open(IntakeState& state, ActorContext& context, const PeerId& peer, const Json& header) {
-  const JobStore::Opened opened =
-      context.store->open_job(job_request(header), context.clock->now_us() / 1000);
+// A client may have so many jobs that have not ended.
+void check_job_limit(const JobStore& store, const JobRequest& request, const Caller& caller) {
+  if (caller.max_jobs == 0 || store.job_of_key(request.idempotency_key, request.owner)) return;
+  std::uint64_t count = 0;
+  for (const JobId& id : store.unfinished_jobs()) {
+    const std::optional<Job> job = store.job(id);
+    if (job && job->request.owner == caller.key) ++count;
+  }
+  if (count < caller.max_jobs) return;
+  throw Refusal("limit_exceeded", fmt::format("this key may have {} unfinished jobs, and it has {}",
+                                              caller.max_jobs, count));
+}
+
+void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame) {
+  const PeerId& peer = frame.peer;
+  const Json& header = frame.message.header;
+  const Caller& caller = frame.message.caller;
+  JobRequest request = job_request(header, caller);
+  check_job_limit(*context.store, request, caller);
+  const JobStore::Opened opened = context.store->open_job(request, context.clock->now_us() / 1000);
   const Job& job = opened.job;
   if (opened.conflict) {
     throw Refusal("idempotency_conflict",
@@ -97,6 +115,9 @@ void on_open(IntakeState& state, ActorContext& context, const PeerId& peer, cons
     upload.offset_bytes = job.state.upload_offset_bytes;
   }
   upload.peer = peer;
+  upload.owner = job.request.owner;
+  upload.max_bytes = caller.max_bytes;
+  upload.max_lines = caller.max_lines;
   context.upload_peers[job.id] = peer;
   upload.active_s = context.clock->steady_s();
   upload.end_request = nullptr;
@@ -105,10 +126,10 @@ void on_open(IntakeState& state, ActorContext& context, const PeerId& peer, cons
 
 // The upload that a frame belongs to. After a restart there is none until the client opens it
 // again.
-Upload& upload_of(IntakeState& state, const Json& header, JobId* id) {
-  const std::optional<JobId> parsed = JobId::parse(text_field(header, "job"));
+Upload& upload_of(IntakeState& state, const WireMessage& message, JobId* id) {
+  const std::optional<JobId> parsed = JobId::parse(text_field(message.header, "job"));
   const auto it = parsed ? state.uploads.find(*parsed) : state.uploads.end();
-  if (it == state.uploads.end()) {
+  if (it == state.uploads.end() || !message.caller.may_see(it->second.owner)) {
     throw Refusal("unknown_upload", kOpenAgain);
   }
   *id = it->first;
@@ -117,6 +138,8 @@ Upload& upload_of(IntakeState& state, const Json& header, JobId* id) {
 
 void take_step(Upload& upload, UploadSession::Step step, const ActorContext& context) {
   for (InputLine& line : step.lines) {
+    upload.too_many_lines = upload.max_lines != 0 && line.line > upload.max_lines;
+    if (upload.too_many_lines) break;
     upload.offset_bytes = line.end_offset_bytes;
     upload.lines.push_back({line.line, std::move(line.bytes), line.too_long});
   }
@@ -181,21 +204,37 @@ void flush(IntakeState& state, ActorContext& context) {
   }
 }
 
-void on_abort(IntakeState& state, ActorContext& context, const PeerId& peer, const Json& header) {
-  JobId id;
-  Upload& upload = upload_of(state, header, &id);
-  std::string code = text_field(header, "code");
-  if (code.empty()) code = "truncated_input";
+// No more lines will come: those so far run, then the job ends as `code` says.
+void cut_upload(IntakeState& state, ActorContext& context, const JobId& id, const std::string& code,
+                const std::string& message) {
+  Upload& upload = state.uploads.at(id);
   if (!upload.lines.empty()) {
     context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
   }
-  context.store->truncate(id, code, text_field(header, "message"), context.clock->now_s());
+  context.store->truncate(id, code, message, context.clock->now_s());
   state.uploads.erase(id);
   context.upload_peers.erase(id);
   send_to<PreparerActor>(context.directory, lines_atom::value, id);
+}
+
+void on_abort(IntakeState& state, ActorContext& context, const PeerMessage& frame) {
+  const Json& header = frame.message.header;
+  JobId id;
+  upload_of(state, frame.message, &id);
+  std::string code = text_field(header, "code");
+  if (code.empty()) code = "truncated_input";
+  cut_upload(state, context, id, code, text_field(header, "message"));
   Json answer = {{"op", "aborted"}, {"job", id.to_string()}};
   if (header.contains("id")) answer["id"] = header["id"];
-  context.reply(peer, {std::move(answer), "", false});
+  context.reply(frame.peer, {std::move(answer), "", false});
+}
+
+// Throws when the job has more than its owner may send; what is within the limit is kept.
+[[noreturn]] void refuse_excess(IntakeState& state, ActorContext& context, const JobId& id,
+                                const std::string& limit) {
+  const std::string message = "a job of this key may have " + limit + ", and this one has more";
+  cut_upload(state, context, id, "limit_exceeded", message);
+  throw Refusal("limit_exceeded", message);
 }
 
 void on_data(const JobId& id, Upload& upload, const Json& header, std::string_view payload,
@@ -221,18 +260,26 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
   IntakeState& state = self->state;
   const Json& header = frame.message.header;
   const std::string op = header.value("op", "");
-  if (op == "open") return on_open(state, *context, frame.peer, header);
-  if (op == "abort") return on_abort(state, *context, frame.peer, header);
+  if (op == "open") return on_open(state, *context, frame);
+  if (op == "abort") return on_abort(state, *context, frame);
   JobId id;
-  Upload& upload = upload_of(state, header, &id);
+  Upload& upload = upload_of(state, frame.message, &id);
   upload.peer = frame.peer;
   upload.active_s = context->clock->steady_s();
   if (op == "data") {
+    const std::size_t size = frame.message.payload.size();
+    const std::uint64_t received = upload.session->received_bytes();
+    if (upload.max_bytes != 0 && size > upload.max_bytes - std::min(received, upload.max_bytes)) {
+      refuse_excess(state, *context, id, fmt::format("{} bytes", upload.max_bytes));
+    }
     on_data(id, upload, header, frame.message.payload, *context);
   } else {
     UploadSession::Step step = upload.session->end(header);
     if (step.ended) upload.end_request = header;
     take_step(upload, std::move(step), *context);
+  }
+  if (upload.too_many_lines) {
+    refuse_excess(state, *context, id, fmt::format("{} lines", upload.max_lines));
   }
   // The group grows while the log is being synced: what arrives meanwhile is in the next one.
   if ((!upload.lines.empty() || !upload.end_request.is_null()) && !state.flush_scheduled) {

@@ -14,7 +14,10 @@ namespace batchmill {
 // One job's open upload.
 struct Upload {
   PeerId peer;  // who gets the answers: the client that opened it last
+  std::string owner;  // of the job
+  std::uint64_t max_bytes = 0, max_lines = 0;  // what that client may send; 0: no limit
   std::unique_ptr<UploadSession> session;
+  bool too_many_lines = false;  // the client has sent more lines than that
   std::vector<StoredLine> lines;  // not durable yet
   std::uint64_t offset_bytes = 0;  // of the content behind the last of them
   Json end_request;  // the header that asked for the end; null before

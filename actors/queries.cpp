@@ -14,7 +14,7 @@ namespace batchmill {
 namespace {
 
 constexpr std::size_t kDefaultPageBytes = 1 << 20;
-// Under the queue's default max_message_bytes, so that a page always fits a message.
+// What a client takes in one message is more.
 constexpr std::size_t kMaxPageBytes = 4 << 20;
 constexpr std::size_t kMaxPageLines = 20'000;
 constexpr std::int64_t kMaxListLimit = 1'000;
@@ -48,17 +48,28 @@ std::int64_t integer_field(const Json& request, const char* key, std::int64_t ab
   return found->get<std::int64_t>();
 }
 
-Job find_job(const JobStore& store, const std::string& text) {
+// The store as one caller sees it: jobs of others are not there.
+struct View {
+  const JobStore& store;
+  const Caller& caller;
+
+  std::optional<std::string> owner() const {
+    return caller.admin ? std::nullopt : std::optional(caller.key);
+  }
+};
+
+Job find_job(const View& view, const std::string& text) {
   const std::optional<JobId> id = JobId::parse(text);
-  std::optional<Job> job = id ? store.job(*id) : std::nullopt;
-  if (!job) throw QueryError("no_such_job", "there is no job " + text);
+  std::optional<Job> job = id ? view.store.job(*id) : std::nullopt;
+  if (!job || !view.caller.may_see(job->request.owner))
+    throw QueryError("no_such_job", "there is no job " + text);
   return std::move(*job);
 }
 
-Job job_field(const JobStore& store, const Json& request) {
+Job job_field(const View& view, const Json& request) {
   const std::string text = text_field(request, "job");
   if (text.empty()) throw QueryError("invalid_request", "the request names no job");
-  return find_job(store, text);
+  return find_job(view, text);
 }
 
 // The custom_id written in a line that was stored but never prepared.
@@ -183,8 +194,9 @@ WireMessage one_result(const JobStore& store, const Json& request, const Job& jo
                      std::move(page.payload));
 }
 
-WireMessage results(const JobStore& store, const Json& request) {
-  const Job job = job_field(store, request);
+WireMessage results(const View& view, const Json& request) {
+  const JobStore& store = view.store;
+  const Job job = job_field(view, request);
   const ResultsRequest wanted(request);
   const auto id = request.find("custom_id");
   if (id != request.end() && !id->is_null()) {
@@ -221,11 +233,12 @@ LedgerBy ledger_by(const std::string& text) {
   throw QueryError("invalid_request", "by must be job, line, model or day, is " + text);
 }
 
-WireMessage costs(const JobStore& store, const Json& request) {
+WireMessage costs(const View& view, const Json& request) {
+  const JobStore& store = view.store;
   const LedgerBy by = ledger_by(text_field(request, "by"));
   std::optional<JobId> id;
   if (const std::string text = text_field(request, "job"); !text.empty()) {
-    id = find_job(store, text).id;
+    id = find_job(view, text).id;
   }
   if (by == LedgerBy::kLine && !id) {
     throw QueryError("invalid_request", "costs by line are asked for one job");
@@ -259,7 +272,7 @@ WireMessage costs(const JobStore& store, const Json& request) {
     if (by == LedgerBy::kLine) {
       store.read_line_ledger(*id, from, add);
     } else {
-      store.read_ledger(id, by, add);
+      store.read_ledger(id, by, add, view.owner());
     }
   } catch (const PageFull&) {
     at_end = false;
@@ -331,8 +344,9 @@ Json life_of(const JobStore& store, const Job& job, std::uint64_t line,
   return life;
 }
 
-WireMessage explain(const JobStore& store, const Json& request) {
-  const Job job = job_field(store, request);
+WireMessage explain(const View& view, const Json& request) {
+  const JobStore& store = view.store;
+  const Job job = job_field(view, request);
   const std::string custom_id = text_field(request, "custom_id");
   const std::uint64_t line = store.find_line(job.id, custom_id);
   if (line == 0) {
@@ -367,20 +381,21 @@ Json Queries::batch_object(const Job& job) const {
   return batch_object_json(job, endpoint, cost, &live);
 }
 
-WireMessage Queries::answer(const Json& request) const {
+WireMessage Queries::answer(const Json& request, const Caller& caller) const {
+  const View view{*store_, caller};
   WireMessage failure;
   try {
     const std::string what = text_field(request, "what");
     if (what == "status") {
-      return answer_of(request, {{"batch", batch_object(job_field(*store_, request))}});
+      return answer_of(request, {{"batch", batch_object(job_field(view, request))}});
     }
     if (what == "list") {
       std::optional<JobId> after;
       if (const std::string text = text_field(request, "after"); !text.empty()) {
-        after = find_job(*store_, text).id;
+        after = find_job(view, text).id;
       }
       if (const std::string key = text_field(request, "key"); !key.empty()) {
-        const std::optional<Job> job = store_->job_of_key(key);
+        const std::optional<Job> job = store_->job_of_key(key, caller.key);
         Json batches = Json::array();
         if (job) batches.push_back(batch_object(*job));
         return answer_of(request, {{"batches", std::move(batches)}});
@@ -388,15 +403,15 @@ WireMessage Queries::answer(const Json& request) const {
       const auto limit =
           std::clamp<std::int64_t>(integer_field(request, "limit", 20), 1, kMaxListLimit);
       Json batches = Json::array();
-      for (const Job& job :
-           store_->list(after, static_cast<std::size_t>(limit), text_field(request, "status"))) {
+      for (const Job& job : store_->list(after, static_cast<std::size_t>(limit),
+                                         text_field(request, "status"), view.owner())) {
         batches.push_back(batch_object(job));
       }
       return answer_of(request, {{"batches", std::move(batches)}});
     }
-    if (what == "results") return results(*store_, request);
-    if (what == "costs") return costs(*store_, request);
-    if (what == "explain") return explain(*store_, request);
+    if (what == "results") return results(view, request);
+    if (what == "costs") return costs(view, request);
+    if (what == "explain") return explain(view, request);
     throw QueryError("invalid_request", "unknown request " + Json(what).dump());
   } catch (const QueryError& error) {
     failure.header = error_header(request, error.code(), error.what());

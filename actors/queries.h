@@ -38,7 +38,8 @@ class Queries {
   //            → {next, at_end} + payload: whole JSON lines, one ledger object each
   //   explain  {job, custom_id}           → {line: {…}}
   // Failures are {"op":"error","code":…,"message":…}: no_such_job, no_such_line, invalid_request.
-  WireMessage answer(const Json& request) const;
+  // A caller who is no admin sees its own jobs; others are no_such_job to it.
+  WireMessage answer(const Json& request, const Caller& caller = {}) const;
 
   Json batch_object(const Job& job) const;
 

@@ -32,6 +32,9 @@ struct ModelConfigEntry {
 // [queue]. `options.endpoints` stays empty here; queue_endpoints() (data_directory.h) makes it.
 struct QueueConfig {
   std::string endpoint;  // empty: only the data directory's own control socket
+  // Of a client that connects to a tcp:// endpoint which asks for keys.
+  std::string curve_client_key_file;
+  std::string curve_server_public_key;
   QueueOptions options;
 };
 

@@ -103,6 +103,20 @@ std::vector<std::string> queue_endpoints(const DaemonConfig& config,
   return endpoints;
 }
 
+std::string server_key_file(const DaemonConfig& config, const std::string& data_directory) {
+  if (!config.queue.options.curve_secret_key_file.empty()) {
+    return config.queue.options.curve_secret_key_file;
+  }
+  const std::string file = data_directory + "/" + kServerKeyName;
+  std::error_code error;
+  return fs::exists(file, error) ? file : "";
+}
+
+std::string allowed_clients_file(const DaemonConfig& config, const std::string& data_directory) {
+  const std::string& file = config.queue.options.allowed_clients_file;
+  return file.empty() ? data_directory + "/allowed_clients" : file;
+}
+
 std::string client_endpoint(const std::string& flag, const DaemonConfig& config,
                             const std::string& data_directory, const Environment& environment) {
   if (!flag.empty()) return flag;

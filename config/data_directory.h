@@ -29,6 +29,13 @@ std::vector<std::string> queue_endpoints(const DaemonConfig& config,
                                          const std::string& data_directory,
                                          const Environment& environment);
 
+// Where a daemon's keys are: [queue] curve_secret_key_file and allowed_clients_file, else files in
+// the data directory. The first is "" if it is not named and not there: the daemon asks for no
+// keys.
+std::string server_key_file(const DaemonConfig& config, const std::string& data_directory);
+std::string allowed_clients_file(const DaemonConfig& config, const std::string& data_directory);
+inline constexpr const char* kServerKeyName = "server.key";
+
 // What a client connects to: `flag` (--endpoint) if not empty, else [queue] endpoint, else the
 // control endpoint.
 std::string client_endpoint(const std::string& flag, const DaemonConfig& config,

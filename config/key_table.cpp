@@ -72,8 +72,32 @@ std::vector<Key> queue_keys() {
           .unit = "seconds",
           .meaning = "An upload that is idle for so long ends its job with truncated_input."},
       later("queue.http_listen", "HOST:PORT of an HTTP gateway."),
-      later("queue.curve_secret_key_file", "File with the server's CURVE secret key."),
-      later("queue.allowed_clients_file", "File with the public CURVE keys of clients."),
+      Key{.name = "queue.curve_secret_key_file",
+          .type = KeyType::kPath,
+          .field = [](DaemonConfig& c) -> std::string& {
+            return c.queue.options.curve_secret_key_file;
+          },
+          .meaning = "The daemon's secret CURVE key, a file of mode 0600 that `batchmill keys new "
+                     "--server` makes. With one, every tcp:// endpoint asks for a key; without, "
+                     "only loopback may be served. Empty: DATA/server.key if that is there."},
+      Key{.name = "queue.allowed_clients_file",
+          .type = KeyType::kPath,
+          .field = [](DaemonConfig& c) -> std::string& {
+            return c.queue.options.allowed_clients_file;
+          },
+          .meaning = "Clients that may connect with a key, and their limits; `batchmill keys allow "
+                     "and revoke` change it, a running daemon follows. Empty: "
+                     "DATA/allowed_clients."},
+      Key{.name = "queue.curve_client_key_file",
+          .type = KeyType::kPath,
+          .field = [](DaemonConfig& c) -> std::string& { return c.queue.curve_client_key_file; },
+          .meaning = "The tool's own secret key (--key), for a tcp:// endpoint that asks for one."},
+      Key{.name = "queue.curve_server_public_key",
+          .type = KeyType::kText,
+          .field = [](DaemonConfig& c) -> std::string& { return c.queue.curve_server_public_key; },
+          .max = 40,
+          .meaning = "The public key of the daemon at that endpoint (--server-key): 40 "
+                     "characters."},
   };
 }
 

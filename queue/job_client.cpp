@@ -168,8 +168,8 @@ RemoteError::RemoteError(std::string code, const std::string& message)
 
 class JobClient::Impl {
  public:
-  Impl(std::string endpoint, std::string client_name)
-      : connection_(std::move(endpoint), std::move(client_name)) {}
+  Impl(std::string endpoint, std::string client_name, std::optional<ClientKeys> keys)
+      : connection_(std::move(endpoint), std::move(client_name), std::move(keys)) {}
 
   // Sends `header` with an id of its own and waits for the answer to it.
   WireMessage ask(Json header, Deadline& deadline) {
@@ -218,10 +218,12 @@ class JobClient::Impl {
   std::uint64_t last_id_ = 0;
 };
 
-JobClient::JobClient(std::string endpoint, std::string client_name)
-    : impl_(std::make_unique<Impl>(std::move(endpoint), std::move(client_name))) {}
+JobClient::JobClient(std::string endpoint, std::string client_name, std::optional<ClientKeys> keys)
+    : impl_(std::make_unique<Impl>(std::move(endpoint), std::move(client_name), std::move(keys))) {}
 
 JobClient::~JobClient() = default;
+
+JobClient::JobClient(JobClient&&) noexcept = default;
 
 WireMessage JobClient::request(Json header, std::chrono::milliseconds timeout) {
   Deadline deadline(timeout);

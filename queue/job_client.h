@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "queue/curve_keys.h"
 #include "queue/wire.h"
 
 namespace batchmill {
@@ -30,8 +32,11 @@ class RemoteError : public std::runtime_error {
 
 class JobClient {
  public:
-  JobClient(std::string endpoint, std::string client_name);
+  // `keys`: for endpoints of tcp:// that ask for keys; others do without.
+  JobClient(std::string endpoint, std::string client_name,
+            std::optional<ClientKeys> keys = std::nullopt);
   ~JobClient();
+  JobClient(JobClient&&) noexcept;
 
   // Sends {"op":"request","what":…,…} and waits for its answer; sends it again after a reconnect.
   // Throws UnreachableError, RemoteError, std::invalid_argument (what is given is no endpoint).

@@ -1,11 +1,13 @@
 #include "queue/job_server.h"
 
 #include <fmt/core.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -17,9 +19,13 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "queue/allowed_clients.h"
+#include "queue/curve_keys.h"
+#include "queue/endpoint.h"
 #include "queue/socket_events.h"
 #include "queue/socket_path.h"
 #include "queue/wake_up.h"
+#include "queue/zap_handler.h"
 
 namespace batchmill {
 namespace {
@@ -34,6 +40,7 @@ constexpr int kLingerMs = 800;  // with the turns above: 1 s
 constexpr int kHandshakeMs = 10'000;
 constexpr int kHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 30'000;
+constexpr int kRefreshMs = 500;  // a look at the file of allowed clients while nothing happens
 
 struct Outgoing {
   PeerId peer;
@@ -43,6 +50,12 @@ struct Outgoing {
 
   std::uint64_t size() const { return header.size() + payload.size(); }
 };
+
+// The public key with which the sender of a frame has authenticated.
+std::string user_of(const zmq::message_t& frame) {
+  const char* const user = zmq_msg_gets(frame.handle(), "User-Id");
+  return user == nullptr ? "" : user;
+}
 
 // Files made while it lives are the user's alone.
 class PrivateUmask {
@@ -60,10 +73,11 @@ class PrivateUmask {
 
 class JobServer::Impl {
  public:
-  Impl(QueueOptions options, std::string server_name, Handler handler)
+  Impl(QueueOptions options, std::string server_name, Handler handler, OnProblem on_problem)
       : options_(std::move(options)),
         server_name_(std::move(server_name)),
         handler_(std::move(handler)),
+        on_problem_(std::move(on_problem)),
         router_(context_, zmq::socket_type::router) {
     router_.set(zmq::sockopt::router_mandatory, true);
     router_.set(zmq::sockopt::sndhwm, kMessagesInPipe);
@@ -76,6 +90,10 @@ class JobServer::Impl {
                                               options_.max_message_bytes, kMaxHeaderBytes)));
     events_.emplace(context_, router_,
                     ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
+    if (asks_for_keys()) {
+      allowed_.emplace(options_.allowed_clients_file);
+      zap_.emplace(context_, [this](const std::string& key) { return allowed_->find(key); });
+    }
     for (const std::string& endpoint : options_.endpoints) bind(endpoint);
     thread_ = std::jthread([this] { run(); });
   }
@@ -85,6 +103,7 @@ class JobServer::Impl {
     wake_up_.set();
     thread_.join();
     events_.reset();
+    zap_.reset();
     router_.close();
     context_.close();  // waits for what lingers
   }
@@ -111,10 +130,15 @@ class JobServer::Impl {
     std::deque<Outgoing> outbox;
     std::uint64_t outbox_bytes = 0;
     std::uint64_t last_heard = 0;  // number of its last message
+    std::string key;  // with which it has authenticated; empty: it came through a local socket
+    std::int32_t fd = -1;  // of its connection
   };
+
+  bool asks_for_keys() const { return !options_.curve_secret_key_file.empty(); }
 
   void bind(const std::string& endpoint) {
     try {
+      check_served_endpoint(endpoint, asks_for_keys());
       if (const auto path = socket_path(endpoint)) {
         remove_stale_socket(*path);
         const PrivateUmask umask;
@@ -123,7 +147,9 @@ class JobServer::Impl {
           throw std::system_error(errno, std::generic_category(), *path);
         }
       } else {
+        if (asks_for_keys()) ask_for_keys();
         router_.bind(endpoint);
+        router_.set(zmq::sockopt::curve_server, false);
       }
     } catch (const zmq::error_t& error) {
       throw std::runtime_error(fmt::format("cannot listen on {}: {}", endpoint, error.what()));
@@ -133,6 +159,15 @@ class JobServer::Impl {
     bound_.push_back(router_.get(zmq::sockopt::last_endpoint));
   }
 
+  // Of those who connect to what is bound next.
+  void ask_for_keys() {
+    CurveKeys keys = read_secret_key(options_.curve_secret_key_file);
+    router_.set(zmq::sockopt::curve_secretkey, keys.secret_key);
+    ::explicit_bzero(keys.secret_key.data(), keys.secret_key.size());
+    router_.set(zmq::sockopt::curve_server, true);
+    router_.set(zmq::sockopt::zap_domain, std::string(ZapHandler::kDomain));
+  }
+
   void run() {
     int drain_turns = 0;
     while (true) {
@@ -140,10 +175,15 @@ class JobServer::Impl {
       const bool wait_forever = blocked_.empty() && !more_to_read_ && !stopping;
       zmq::pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
                                  {events_->poll_handle(), 0, ZMQ_POLLIN, 0},
-                                 {nullptr, wake_up_.fd(), ZMQ_POLLIN, 0}};
-      zmq_poll(items, 3, wait_forever ? -1 : more_to_read_ ? 0 : retry_ms_);
+                                 {nullptr, wake_up_.fd(), ZMQ_POLLIN, 0},
+                                 {zap_ ? zap_->poll_handle() : nullptr, 0, ZMQ_POLLIN, 0}};
+      const int idle_ms = zap_ ? kRefreshMs : -1;
+      zmq_poll(items, zap_ ? 4 : 3, wait_forever ? idle_ms : more_to_read_ ? 0 : retry_ms_);
       wake_up_.clear();
       read_events();
+      // Before any message: a right that was taken away counts for none.
+      refresh_allowed();
+      if (zap_) zap_->answer();
       if (!stopping) read_messages();
       take_queue();
       flush_blocked();
@@ -161,6 +201,27 @@ class JobServer::Impl {
       }
       connections_ = static_cast<std::int32_t>(open_fds_.size());
     }
+  }
+
+  void refresh_allowed() {
+    if (!allowed_) return;
+    try {
+      if (!allowed_->refresh()) return;
+    } catch (const std::runtime_error& error) {
+      if (on_problem_) on_problem_(fmt::format("{}; clients are allowed as before", error.what()));
+      return;
+    }
+    std::vector<PeerId> revoked;
+    for (const auto& [id, peer] : peers_) {
+      if (!peer.key.empty() && allowed_->find(peer.key) == nullptr) revoked.push_back(id);
+    }
+    for (const PeerId& id : revoked) cut_off(id, peers_.at(id).fd);
+  }
+
+  // Ends the connection of a client that has no right to one any more.
+  void cut_off(const PeerId& peer, std::int32_t fd) {
+    forget(peer);
+    if (open_fds_.contains(fd)) ::shutdown(fd, SHUT_RDWR);
   }
 
   void read_messages() {
@@ -189,13 +250,20 @@ class JobServer::Impl {
                                 "{} frames",
                                 count - 1));
     }
+    const std::string key = user_of(frames[1]);
+    const Caller* const caller = key.empty() ? &operator_ : allowed_->find(key);
+    const std::int32_t fd = zmq_msg_get(frames[1].handle(), ZMQ_SRCFD);
+    if (caller == nullptr) {
+      ++rejected_;
+      return cut_off(peer, fd);
+    }
     std::string why;
     std::optional<Json> header = decode_header(frames[1].to_string_view(), &why);
     if (!header) return reject(peer, {}, "bad_message", why);
     const std::string op = (*header)["op"];
     const auto known = peers_.find(peer);
     if (known != peers_.end()) known->second.last_heard = messages_;
-    if (op == "hello") return welcome(peer, *header);
+    if (op == "hello") return welcome(peer, *header, key, fd);
     if (known == peers_.end()) {
       return reject(peer, *header, "no_hello", "the first message must be \"hello\"");
     }
@@ -205,12 +273,13 @@ class JobServer::Impl {
     }
     WireMessage message;
     message.header = std::move(*header);
+    message.caller = *caller;
     message.has_payload = count == 3;
     if (message.has_payload) message.payload = frames[2].to_string();
     handler_(peer, std::move(message));
   }
 
-  void welcome(const PeerId& peer, const Json& hello) {
+  void welcome(const PeerId& peer, const Json& hello, const std::string& key, std::int32_t fd) {
     const auto version = hello.find("version");
     if (version == hello.end() || *version != kProtocolVersion) {
       return reject(
@@ -224,7 +293,10 @@ class JobServer::Impl {
       return reject(peer, hello, "too_many_connections",
                     fmt::format("{} clients are connected already", options_.max_connections));
     }
-    peers_[peer].last_heard = messages_;
+    Peer& welcomed = peers_[peer];
+    welcomed.last_heard = messages_;
+    welcomed.key = key;
+    welcomed.fd = fd;
     forget_silent_peers();
     Json header = {{"op", "welcome"}, {"version", kProtocolVersion}};
     if (hello.contains("id")) header["id"] = hello["id"];
@@ -321,9 +393,13 @@ class JobServer::Impl {
   QueueOptions options_;
   std::string server_name_;
   Handler handler_;
+  OnProblem on_problem_;
+  const Caller operator_;
   zmq::context_t context_;
   zmq::socket_t router_;
   std::optional<SocketEvents> events_;
+  std::optional<ZapHandler> zap_;  // there if endpoints of tcp:// ask for keys
+  std::optional<AllowedClients> allowed_;  // … and who has one
   WakeUp wake_up_;
   std::vector<std::string> bound_;
 
@@ -343,9 +419,10 @@ class JobServer::Impl {
   std::jthread thread_;
 };
 
-JobServer::JobServer(QueueOptions options, std::string server_name, Handler handler)
-    : impl_(
-          std::make_unique<Impl>(std::move(options), std::move(server_name), std::move(handler))) {}
+JobServer::JobServer(QueueOptions options, std::string server_name, Handler handler,
+                     OnProblem on_problem)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(server_name), std::move(handler),
+                                   std::move(on_problem))) {}
 
 JobServer::~JobServer() = default;
 

@@ -24,9 +24,16 @@ class JobServer {
   // Answers go through send(). May be called before the constructor has returned.
   using Handler = std::function<void(PeerId peer, WireMessage message)>;
 
+  // Something that an operator should know; on the server's thread.
+  using OnProblem = std::function<void(const std::string& what)>;
+
   // Binds; ipc sockets are made under umask 077 and a socket left by a dead process is replaced.
-  // Throws std::runtime_error naming the endpoint and the reason.
-  JobServer(QueueOptions options, std::string server_name, Handler handler);
+  // Endpoints of tcp:// ask for keys if the options name a secret key; others than loopback are
+  // refused without (std::invalid_argument). Who may connect is read again whenever the file
+  // changes; a client that is not in it any more is cut off. Throws std::runtime_error naming the
+  // endpoint and the reason.
+  JobServer(QueueOptions options, std::string server_name, Handler handler,
+            OnProblem on_problem = nullptr);
   ~JobServer();  // stops and joins; messages queued by send() go out first, for at most 1 s
 
   // Queues a message for a peer; any thread. A peer that is gone or does not read is dropped after
@@ -37,8 +44,10 @@ class JobServer {
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;
     std::uint64_t rejected = 0;  // malformed, wrong version, no handshake, too many connections
-    std::uint64_t dropped_peers = 0;  // did not read their outbox
+    std::uint64_t dropped_peers = 0;  // did not read their outbox, or left a message unfinished
     std::int32_t connections = 0;
+    std::int32_t served = 0;  // of these, have shaken hands
+    std::int32_t waiting = 0;  // … or would, if fewer were served
   };
   Counts counts() const;
 

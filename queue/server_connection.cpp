@@ -10,6 +10,7 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "queue/endpoint.h"
 #include "queue/job_client.h"
 #include "queue/socket_events.h"
 #include "queue/socket_path.h"
@@ -44,9 +45,11 @@ struct ServerConnection::Sockets {
   }
 };
 
-ServerConnection::ServerConnection(std::string endpoint, std::string client_name)
+ServerConnection::ServerConnection(std::string endpoint, std::string client_name,
+                                   std::optional<ClientKeys> keys)
     : endpoint_(std::move(endpoint)),
       client_name_(std::move(client_name)),
+      keys_(is_tcp(endpoint_) ? std::move(keys) : std::nullopt),
       sockets_(std::make_unique<Sockets>()) {}
 
 ServerConnection::~ServerConnection() {
@@ -76,6 +79,7 @@ void ServerConnection::ensure_welcomed(Deadline& deadline) {
                              ? std::max<std::uint64_t>(limit->get<std::uint64_t>(), 1)
                              : kMaxHeaderBytes;
     welcomed_ = true;
+    handshake_failed_ = false;
     backoff_ms_ = 0;
   }
 }
@@ -97,7 +101,15 @@ void ServerConnection::connect() {
     dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
     dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
     dealer.set(zmq::sockopt::maxmsgsize, kMaxAnswerBytes);
-    sockets_->events.emplace(sockets_->context, dealer, ZMQ_EVENT_DISCONNECTED);
+    if (keys_) {
+      dealer.set(zmq::sockopt::curve_serverkey, keys_->server_public_key);
+      dealer.set(zmq::sockopt::curve_publickey, keys_->own.public_key);
+      dealer.set(zmq::sockopt::curve_secretkey, keys_->own.secret_key);
+    }
+    sockets_->events.emplace(sockets_->context, dealer,
+                             ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                                 ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
     dealer.connect(endpoint_);
   } catch (const zmq::error_t& error) {
     sockets_->close();
@@ -136,13 +148,36 @@ ServerConnection::Event ServerConnection::next(WireMessage* message, Deadline& d
       return Event::kLost;
     }
     if (items[1].revents != 0) {
-      if (!sockets_->events->read()) continue;
-      welcomed_ = connected_ = false;
-      return Event::kLost;
+      const auto event = sockets_->events->read();
+      if (event && take_event(event->kind, event->value) == Event::kLost) return Event::kLost;
+      continue;
     }
     if (items[2].revents != 0) fail_unreachable(deadline);
     if ((items[0].revents & ZMQ_POLLOUT) != 0) return Event::kWritable;
     if (!wait) return Event::kNothing;
+  }
+}
+
+ServerConnection::Event ServerConnection::take_event(int kind, std::int32_t value) {
+  const std::string_view refused = "not_allowed";
+  switch (kind) {
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      throw RemoteError(std::string(refused),
+                        fmt::format("{} does not know this key: `batchmill keys allow {}` there",
+                                    endpoint_, keys_ ? keys_->own.public_key : "KEY"));
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
+        throw RemoteError(std::string(refused),
+                          endpoint_ + (keys_ ? " asks for no keys: leave out --key and --server-key"
+                                             : " asks for a key: --key FILE --server-key KEY"));
+      }
+      [[fallthrough]];
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      handshake_failed_ = true;
+      return Event::kNothing;  // the loss of the connection is told next
+    default:
+      welcomed_ = connected_ = false;
+      return Event::kLost;
   }
 }
 
@@ -176,8 +211,12 @@ bool ServerConnection::try_send(const Json& header, std::string_view payload) {
 }
 
 void ServerConnection::fail_unreachable(const Deadline& deadline) const {
-  throw UnreachableError(fmt::format("no answer from {} within {:.3g} s", endpoint_,
-                                     static_cast<double>(deadline.span().count()) / 1000.0));
+  throw UnreachableError(fmt::format(
+      "no answer from {} within {:.3g} s{}", endpoint_,
+      static_cast<double>(deadline.span().count()) / 1000.0,
+      !handshake_failed_ ? ""
+      : keys_ ? ": the handshake fails; is --server-key the daemon's, and does it ask for keys?"
+              : ": the handshake fails; does it ask for a key (--key FILE --server-key KEY)?"));
 }
 
 }  // namespace batchmill

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "queue/curve_keys.h"
 #include "queue/deadline.h"
 #include "queue/wire.h"
 
@@ -13,11 +15,13 @@ namespace batchmill {
 
 class ServerConnection {
  public:
-  ServerConnection(std::string endpoint, std::string client_name);
+  // `keys`: for endpoints of tcp:// that ask for keys.
+  ServerConnection(std::string endpoint, std::string client_name, std::optional<ClientKeys> keys);
   ~ServerConnection();
 
   // Connects and shakes hands unless that is done. Throws UnreachableError once `deadline` passes,
-  // RemoteError if the server refuses this client, std::invalid_argument if the endpoint is none.
+  // RemoteError if the server refuses this client or its key, std::invalid_argument if the endpoint
+  // is none.
   void ensure_welcomed(Deadline& deadline);
 
   enum class Event {
@@ -26,7 +30,7 @@ class ServerConnection {
     kWritable,  // try_send() may work now
     kNothing,  // nothing has happened (only without `wait`)
   };
-  // Throws UnreachableError once `deadline` passes.
+  // Throws UnreachableError once `deadline` passes, RemoteError ("not_allowed").
   Event next(WireMessage* message, Deadline& deadline, bool want_write, bool wait);
 
   // False when the server has not read enough of what was sent before.
@@ -42,13 +46,16 @@ class ServerConnection {
   void connect();
   void back_off(Deadline& deadline);
   bool receive(WireMessage* message);
+  Event take_event(int kind, std::int32_t value);
   [[noreturn]] void fail_unreachable(const Deadline& deadline) const;
 
   std::string endpoint_;
   std::string client_name_;
+  std::optional<ClientKeys> keys_;
   std::unique_ptr<Sockets> sockets_;
   bool connected_ = false;  // the sockets have not lost their server
   bool welcomed_ = false;  // … and it knows this client
+  bool handshake_failed_ = false;  // of ZeroMQ, below the protocol's: the keys may be wrong
   int backoff_ms_ = 0;
   std::uint64_t max_message_bytes_ = 0;
 };

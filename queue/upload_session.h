@@ -40,6 +40,11 @@ class UploadSession {
   // Every line that ends at or before this content offset is durable. Returns the "ack" to send.
   Json durable(std::uint64_t offset_bytes);
 
+  // How far the client may be ahead of the disk from now on; what it was told before stays.
+  void set_credit(std::uint64_t credit_bytes) { credit_bytes_ = credit_bytes; }
+  // That it was told it may send, and that is not durable.
+  std::uint64_t granted_bytes() const { return limit_bytes_ - durable_bytes_; }
+
   // The answer to an "open" (`request`) that begins or resumes this upload.
   Json opened(const Json& request) const;
 

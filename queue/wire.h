@@ -2,10 +2,13 @@
 // queue/README.md describes the protocol for people who write their own client.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "queue/caller.h"
 
 namespace batchmill {
 
@@ -18,6 +21,10 @@ struct WireMessage {
   Json header;
   std::string payload;
   bool has_payload = false;
+  // Of a message that a JobServer has received, and no part of what travels: who sent it, and a
+  // receipt. As long as a copy of that lives, the message counts as being worked on.
+  Caller caller = {};
+  std::shared_ptr<const void> receipt = {};
 };
 
 // Frames as they travel. The header is at most kMaxHeaderBytes of UTF-8 JSON, an object.

@@ -69,8 +69,9 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
     for (Family family : {Family::kJobs, Family::kLines, Family::kIds, Family::kAttempts}) {
       erase_prefix(batch, family, keys::job_prefix(id));
     }
-    if (!live->job.request.idempotency_key.empty()) {
-      erase(batch, Family::kMeta, "key/" + live->job.request.idempotency_key);
+    const JobRequest& request = live->job.request;
+    if (!request.idempotency_key.empty()) {
+      erase(batch, Family::kMeta, keys::idempotency_key(request.owner, request.idempotency_key));
     }
     database_.write(batch, true, "seal_empty");
     // Who found the job before it went must not write a part of it again.

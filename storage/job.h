@@ -22,6 +22,7 @@ struct JobRequest {
   std::string content_hash;  // as the client states it; checked when the upload ends; may be empty
   std::string model_fingerprint;  // part of the identity with `run`; may be empty
   std::map<std::string, std::string> metadata;
+  std::string owner;  // public key of the client that made it; empty: the operator did
   bool operator==(const JobRequest&) const = default;
 };
 

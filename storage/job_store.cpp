@@ -18,8 +18,6 @@ constexpr std::string_view kSerialKey = "serial";
 constexpr std::string_view kDrainKey = "drain";
 constexpr std::string_view kRebuildKey = "rebuilding";
 
-std::string index_key(const std::string& idempotency_key) { return "key/" + idempotency_key; }
-
 bool differ(const std::string& a, const std::string& b) {
   return !a.empty() && !b.empty() && a != b;
 }
@@ -178,7 +176,8 @@ std::optional<Job> Store::job(const JobId& id) const {
 }
 
 std::vector<Job> Store::list(const std::optional<JobId>& after, std::size_t limit,
-                             const std::string& status) const {
+                             const std::string& status,
+                             const std::optional<std::string>& owner) const {
   std::vector<Job> jobs;
   std::string end = after ? keys::job_prefix(*after) : std::string();
   while (jobs.size() < limit) {
@@ -190,7 +189,8 @@ std::vector<Job> Store::list(const std::optional<JobId>& after, std::size_t limi
     const JobId id = keys::get_job(cursor.key().data());
     end = keys::job_prefix(id);
     std::optional<Job> found = job(id);
-    if (found && (status.empty() || found->status() == status)) jobs.push_back(std::move(*found));
+    if (!found || (owner && found->request.owner != *owner)) continue;
+    if (status.empty() || found->status() == status) jobs.push_back(std::move(*found));
   }
   return jobs;
 }
@@ -202,9 +202,10 @@ std::vector<JobId> Store::unfinished_jobs() const {
   return ids;
 }
 
-std::optional<Job> Store::job_of_key(const std::string& idempotency_key) const {
+std::optional<Job> Store::job_of_key(const std::string& idempotency_key,
+                                     const std::string& owner) const {
   if (idempotency_key.empty()) return std::nullopt;
-  const std::string key = index_key(idempotency_key);
+  const std::string key = keys::idempotency_key(owner, idempotency_key);
   const auto known = database_.get(Family::kMeta, key);
   if (!known) return std::nullopt;
   if (known->size() != keys::kJobBytes) codec::throw_damaged({"meta", key}, "no job id");
@@ -213,7 +214,7 @@ std::optional<Job> Store::job_of_key(const std::string& idempotency_key) const {
 
 JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms) {
   const std::lock_guard lock(state_mutex_);
-  if (std::optional<Job> first = job_of_key(request.idempotency_key)) {
+  if (std::optional<Job> first = job_of_key(request.idempotency_key, request.owner)) {
     const std::string& hash =
         first->state.content_hash.empty() ? first->request.content_hash : first->state.content_hash;
     const bool conflict = differ(hash, request.content_hash) ||
@@ -233,7 +234,8 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
       codec::encode_upload(job.state));
   put_progress(batch, job.id, job.state);
   if (!request.idempotency_key.empty()) {
-    put(batch, Family::kMeta, index_key(request.idempotency_key), keys::job_prefix(job.id));
+    put(batch, Family::kMeta, keys::idempotency_key(request.owner, request.idempotency_key),
+        keys::job_prefix(job.id));
   }
   database_.write(batch, true, "open_job");
   Opened opened{job, false, false};

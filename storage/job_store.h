@@ -39,10 +39,13 @@ class JobStore : public StoreCare {
   };
   virtual Opened open_job(const JobRequest& request, std::int64_t now_ms) = 0;  // durable
   virtual std::optional<Job> job(const JobId& id) const = 0;
-  virtual std::optional<Job> job_of_key(const std::string& idempotency_key) const = 0;
-  // Newest first; `after`: strictly older than it; `status`: only these ("" = all).
+  // Each owner's keys are its own; "" is the operator.
+  virtual std::optional<Job> job_of_key(const std::string& idempotency_key,
+                                        const std::string& owner = "") const = 0;
+  // Newest first; `after`: strictly older than it; `status`: only these ("" = all), of this owner.
   virtual std::vector<Job> list(const std::optional<JobId>& after, std::size_t limit,
-                                const std::string& status) const = 0;
+                                const std::string& status,
+                                const std::optional<std::string>& owner = std::nullopt) const = 0;
   virtual std::vector<JobId> unfinished_jobs() const = 0;  // oldest first
 
   // --- Intake. Lines are numbered without gaps from total_lines + 1; `upload_offset_bytes` is the
@@ -134,10 +137,10 @@ class JobStore : public StoreCare {
                                   const std::string& custom_id) const = 0;  // 0: none
   virtual std::optional<StoredLine> line(const LineKey& key) const = 0;
 
-  // --- Ledger. Rows of one job, or of all jobs without `id`. The sink may throw to end it.
+  // --- Ledger. Rows of one job, or of all jobs (of `owner`) without `id`. The sink may throw.
   using LedgerSink = std::function<void(const LedgerRow&)>;
-  virtual void read_ledger(const std::optional<JobId>& id, LedgerBy by,
-                           const LedgerSink& sink) const = 0;
+  virtual void read_ledger(const std::optional<JobId>& id, LedgerBy by, const LedgerSink& sink,
+                           const std::optional<std::string>& owner = std::nullopt) const = 0;
   // By line, from this line of the job on.
   virtual void read_line_ledger(const JobId& id, std::uint64_t first_line,
                                 const LedgerSink& sink) const = 0;

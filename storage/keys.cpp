@@ -75,6 +75,17 @@ std::string job_key(const JobId& id, JobPart part) {
   return job_prefix(id) + static_cast<char>(part);
 }
 
+std::string idempotency_key(std::string_view owner, std::string_view key) {
+  std::string out = owner.empty() ? "key/" : "owner/";
+  if (!owner.empty()) {
+    // Owners may hold any character, so their length keeps them apart from the key.
+    put_u32(out, static_cast<std::uint32_t>(owner.size()));
+    out += owner;
+  }
+  out += key;
+  return out;
+}
+
 std::string id_key(const JobId& id, std::string_view custom_id) {
   std::string out = job_prefix(id);
   out += custom_id;

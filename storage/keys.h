@@ -34,6 +34,9 @@ std::string behind(std::string_view prefix);
 enum class JobPart : char { kCounters = 'c', kRequest = 'r', kState = 's', kUpload = 'u' };
 std::string job_key(const JobId& id, JobPart part);
 
+// meta: the job that a user's key names. Each owner has keys of its own; "" is the operator.
+std::string idempotency_key(std::string_view owner, std::string_view key);
+
 // ids: job · custom_id.
 std::string id_key(const JobId& id, std::string_view custom_id);
 

@@ -144,12 +144,13 @@ void Store::read_line_ledger(const JobId& id, std::uint64_t first_line,
   }
 }
 
-void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by, const LedgerSink& sink) const {
+void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by, const LedgerSink& sink,
+                        const std::optional<std::string>& owner) const {
   std::vector<JobId> ids;
   if (id) {
     ids.push_back(*id);
   } else {
-    for (const Job& job : list(std::nullopt, SIZE_MAX, "")) ids.push_back(job.id);
+    for (const Job& job : list(std::nullopt, SIZE_MAX, "", owner)) ids.push_back(job.id);
     std::ranges::reverse(ids);
   }
   RowSums<std::string> sums;  // by model or day

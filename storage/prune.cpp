@@ -37,7 +37,7 @@ StoreCare::PruneReport Store::prune(std::int64_t ended_before_s, const std::atom
     return job.ended() && job.state.end_time_s() < ended_before_s;
   };
   std::vector<JobId> old;
-  for (const Job& job : list(std::nullopt, SIZE_MAX, "")) {
+  for (const Job& job : list(std::nullopt, SIZE_MAX, "", std::nullopt)) {
     if (is_old(job)) old.push_back(job.id);
   }
   PruneReport report;
@@ -58,7 +58,7 @@ bool Store::prune_job(const JobId& id, PruneReport& report) {
   rocksdb::WriteBatch batch;
   for (Family family : kFamiliesOfJobs) erase_prefix(batch, family, prefix);
   const std::string& key = job->request.idempotency_key;
-  if (!key.empty()) erase(batch, Family::kMeta, "key/" + key);
+  if (!key.empty()) erase(batch, Family::kMeta, keys::idempotency_key(job->request.owner, key));
   database_.write(batch, true, "prune");
   report.jobs += 1;
   report.lines += job->state.total_lines;

@@ -24,7 +24,7 @@ void Store::rebuild() {
                         Family::kDone, Family::kLedger}) {
     database_.clear(family);
   }
-  for (const Job& listed : list(std::nullopt, SIZE_MAX, "")) {
+  for (const Job& listed : list(std::nullopt, SIZE_MAX, "", std::nullopt)) {
     const std::optional<Job> job = read_job(listed.id, nullptr);
     if (job) rebuild_job(*job);
   }

@@ -11,6 +11,7 @@ constexpr std::uint8_t kBlankRun = 2;
 
 constexpr std::uint8_t kVersion = 1;  // of every record below
 constexpr std::size_t kKeyIds = 1024;  // of the first prompt's ids, so many are in the plan's key
+constexpr std::uint8_t kRequestWithOwner = 2;  // a request that a client with a key made
 
 void write_usage(RecordWriter& out, const LineUsage& usage) {
   out.u64(usage.prompt_tokens);
@@ -74,7 +75,7 @@ std::uint64_t decode_number(Place place, std::string_view bytes) {
 }
 
 std::string encode_request(const JobRequest& request) {
-  RecordWriter out(kVersion);
+  RecordWriter out(request.owner.empty() ? kVersion : kRequestWithOwner);
   out.text(request.name);
   out.i32(request.priority);
   out.boolean(request.strict);
@@ -87,11 +88,12 @@ std::string encode_request(const JobRequest& request) {
     out.text(key);
     out.text(value);
   }
+  if (!request.owner.empty()) out.text(request.owner);
   return out.take();
 }
 
 JobRequest decode_request(Place place, std::string_view bytes) {
-  RecordReader in(place, bytes, kVersion);
+  RecordReader in(place, bytes, kRequestWithOwner);
   JobRequest request;
   request.name = in.string();
   request.priority = in.i32();
@@ -107,6 +109,7 @@ JobRequest decode_request(Place place, std::string_view bytes) {
     }
     request.metadata[std::move(key)] = in.string();
   }
+  if (in.version() == kRequestWithOwner) request.owner = in.string();
   in.end();
   return request;
 }

@@ -29,9 +29,11 @@ class Store : public JobStore {
 
   Opened open_job(const JobRequest& request, std::int64_t now_ms) override;
   std::optional<Job> job(const JobId& id) const override;
-  std::optional<Job> job_of_key(const std::string& idempotency_key) const override;
+  std::optional<Job> job_of_key(const std::string& idempotency_key,
+                                const std::string& owner) const override;
   std::vector<Job> list(const std::optional<JobId>& after, std::size_t limit,
-                        const std::string& status) const override;
+                        const std::string& status,
+                        const std::optional<std::string>& owner) const override;
   std::vector<JobId> unfinished_jobs() const override;
 
   void append_lines(const JobId& id, std::span<const StoredLine> lines,
@@ -75,8 +77,8 @@ class Store : public JobStore {
   std::uint64_t find_line(const JobId& id, const std::string& custom_id) const override;
   std::optional<StoredLine> line(const LineKey& key) const override;
 
-  void read_ledger(const std::optional<JobId>& id, LedgerBy by,
-                   const LedgerSink& sink) const override;
+  void read_ledger(const std::optional<JobId>& id, LedgerBy by, const LedgerSink& sink,
+                   const std::optional<std::string>& owner) const override;
   void read_line_ledger(const JobId& id, std::uint64_t first_line,
                         const LedgerSink& sink) const override;
 

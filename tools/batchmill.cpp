@@ -16,7 +16,7 @@ constexpr const char* kFooter =
     "interrupted.\n\nExample:\n  batchmill run requests.jsonl -o out.jsonl --model model.gguf";
 
 // Commands that the contract with users names and this program does not have.
-constexpr const char* kNotBuilt[] = {"summarize", "keys"};
+constexpr const char* kNotBuilt[] = {"summarize"};
 
 void refuse_commands_not_built(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -65,6 +65,12 @@ int run_tool(int argc, char** argv) {
   app.add_option("--endpoint", settings.endpoint, "Where the daemon answers [its data directory]")
       ->type_name("URL")
       ->group("Common");
+  app.add_option("--key", settings.key_file, "Secret key, for an endpoint that asks for one")
+      ->type_name("FILE")
+      ->group("Common");
+  app.add_option("--server-key", settings.server_key, "The public key of the daemon there")
+      ->type_name("KEY")
+      ->group("Common");
   app.add_flag("--json", settings.json, "Machine output on standard output")->group("Common");
   app.add_flag("--quiet", settings.quiet, "No progress, no remarks")->group("Common");
 
@@ -86,6 +92,7 @@ int run_tool(int argc, char** argv) {
   add_resubmit_command(&app, &settings, &action);
   add_care_commands(&app, &settings, &action);
   add_restore_command(&app, &settings, &action);
+  add_keys_command(&app, &settings, &action);
   add_bench_command(&app, &settings, &action);
   try {
     app.parse(argc, argv);

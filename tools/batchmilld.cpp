@@ -11,6 +11,9 @@
 
 #include "config/data_directory.h"
 #include "config/environment.h"
+#include "queue/allowed_clients.h"
+#include "queue/curve_keys.h"
+#include "queue/endpoint.h"
 #include "tools/exit_code.h"
 #include "tools/logging.h"
 #include "tools/ready_notice.h"
@@ -73,6 +76,17 @@ void reload(const Settings& settings, std::vector<ServedModel>* models, Daemon* 
   }
 }
 
+// Before a model is read: what other machines could reach without a key is not served.
+void check_endpoints(const DaemonConfig& config, const std::string& data,
+                     const std::vector<std::string>& endpoints) {
+  const std::string key_file = server_key_file(config, data);
+  if (!key_file.empty()) read_secret_key(key_file);
+  for (const std::string& endpoint : endpoints) {
+    check_served_endpoint(endpoint, !key_file.empty());
+  }
+  AllowedClients{allowed_clients_file(config, data)};
+}
+
 int serve(const Settings& settings) {
   ::umask(077);
   prepare_daemon_process();
@@ -83,6 +97,7 @@ int serve(const Settings& settings) {
   log_to_stderr(config.daemon.log_level);
   const std::string data = settings.data_directory(config);
   std::vector<std::string> endpoints = queue_endpoints(config, data, process_environment());
+  check_endpoints(config, data, endpoints);
   std::vector<ServedModel> models = open_models(config);
   make_private_directory(data);
   for (const std::string& endpoint : endpoints) prepare_endpoint(endpoint);

@@ -15,6 +15,7 @@
 #include "storage/job_store.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/job_access.h"
 #include "tools/submission.h"
 
 namespace batchmill {
@@ -25,8 +26,8 @@ constexpr auto kAnswerTimeout = 10s;
 constexpr auto kReaderPatience = 10s;
 
 // Asks a daemon, and again while it is busy with the answer and alive. Throws UnreachableError.
-Json ask_daemon(const std::string& endpoint, const Json& request) {
-  JobClient client(endpoint, "batchmill");
+Json ask_daemon(const std::string& endpoint, const DaemonConfig& config, const Json& request) {
+  JobClient client = make_client(endpoint, "batchmill", config);
   while (true) {
     try {
       return client.request(request, kAnswerTimeout).header;
@@ -70,8 +71,8 @@ Json do_here(const DataDirectory& directory, const StorageOptions& options, cons
 std::optional<Json> do_care(const Settings& settings, Json request) {
   ::umask(077);
   request["ticket"] = random_key();
-  if (!settings.endpoint.empty()) return ask_daemon(settings.endpoint, request);
   const DaemonConfig config = settings.load();
+  if (!settings.endpoint.empty()) return ask_daemon(settings.endpoint, config, request);
   const std::string data = settings.data_directory(config);
   // A holder may end, or another one come, between the look at the lock and the question.
   for (int attempt = 0;; ++attempt) {
@@ -81,7 +82,7 @@ std::optional<Json> do_care(const Settings& settings, Json request) {
     if (const auto lock = try_lock(data)) return do_here(*lock, config.storage.options, request);
     const int pid = DataDirectory::holder(data);
     try {
-      return ask_daemon(DataDirectory::control_endpoint(data), request);
+      return ask_daemon(DataDirectory::control_endpoint(data), config, request);
     } catch (const UnreachableError&) {
       if (DataDirectory::holder(data) == 0 && attempt < 3) continue;
       throw ToolError(kExitStore,

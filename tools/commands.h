@@ -28,6 +28,7 @@ void add_inspect_command(CLI::App* app, Settings* settings, Action* action);
 void add_doctor_command(CLI::App* app, Settings* settings, Action* action);
 void add_care_commands(CLI::App* app, const Settings* settings, Action* action);
 void add_restore_command(CLI::App* app, const Settings* settings, Action* action);
+void add_keys_command(CLI::App* app, const Settings* settings, Action* action);
 void add_resubmit_command(CLI::App* app, const Settings* settings, Action* action);
 void add_bench_command(CLI::App* app, Settings* settings, Action* action);
 

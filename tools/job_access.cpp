@@ -4,6 +4,7 @@
 
 #include "config/data_directory.h"
 #include "config/environment.h"
+#include "queue/endpoint.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
@@ -36,6 +37,27 @@ WireMessage nothing_stored(const Json& request, const std::string& directory) {
 
 }  // namespace
 
+JobClient make_client(const std::string& endpoint, const std::string& client_name,
+                      const DaemonConfig& config) {
+  const std::string& file = config.queue.curve_client_key_file;
+  const std::string& server = config.queue.curve_server_public_key;
+  if (!is_tcp(endpoint) || (file.empty() && server.empty())) {
+    return JobClient(endpoint, client_name);
+  }
+  if (file.empty() || server.empty()) {
+    throw ConfigError(
+        fmt::format("{}: keys come in twos: --key FILE with this client's secret key, "
+                    "--server-key KEY with the daemon's public one",
+                    endpoint));
+  }
+  if (!is_curve_key(server)) {
+    throw ConfigError(
+        "--server-key: expected a public key of 40 characters, as `batchmill keys new "
+        "--server` prints it");
+  }
+  return JobClient(endpoint, client_name, ClientKeys{server, read_secret_key(file)});
+}
+
 JobAccess::JobAccess(const Settings& settings) : config_(settings.load()) {
   data_directory_ = settings.data_directory(config_);
   endpoint_ = DataDirectory::control_endpoint(data_directory_);
@@ -51,8 +73,12 @@ JobAccess::JobAccess(const Settings& settings) : config_(settings.load()) {
 JobAccess::~JobAccess() = default;
 
 JobClient& JobAccess::client() {
-  if (!client_) client_ = std::make_unique<JobClient>(endpoint_, "batchmill");
+  if (!client_) client_ = std::make_unique<JobClient>(new_client("batchmill"));
   return *client_;
+}
+
+JobClient JobAccess::new_client(const std::string& client_name) const {
+  return make_client(endpoint_, client_name, config_);
 }
 
 void JobAccess::release() {

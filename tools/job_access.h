@@ -14,6 +14,11 @@
 
 namespace batchmill {
 
+// A client of the daemon at `endpoint`, with the keys that the configuration names if that is
+// tcp://. Throws ConfigError if it names one of the two alone.
+JobClient make_client(const std::string& endpoint, const std::string& client_name,
+                      const DaemonConfig& config);
+
 class JobAccess {
  public:
   explicit JobAccess(const Settings& settings);
@@ -32,6 +37,8 @@ class JobAccess {
 
   // Whether the last answer came from a running process.
   bool answered_live() const { return answered_live_; }
+  // A client of the daemon at endpoint().
+  JobClient new_client(const std::string& client_name) const;
   // Where a daemon is asked.
   const std::string& endpoint() const { return endpoint_; }
   const std::string& data_directory() const { return data_directory_; }

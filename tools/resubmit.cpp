@@ -125,7 +125,7 @@ int resubmit(const Settings& settings, const ResubmitFlags& flags) {
   submission.content_hash();
   Submission::Uploaded uploaded;
   try {
-    JobClient client(JobAccess(settings).endpoint(), "batchmill resubmit");
+    JobClient client = JobAccess(settings).new_client("batchmill resubmit");
     uploaded = submission.upload(client, std::chrono::seconds(*timeout_s), [](std::uint64_t) {});
   } catch (const UnreachableError& error) {
     throw ToolError(kExitUnreachable, fmt::format("{}\n{}", error.what(), hint));

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "config/data_directory.h"
 #include "storage/data_directory.h"
 #include "storage/job_store.h"
 #include "tools/cpu_devices.h"
@@ -72,6 +73,8 @@ DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data
   options.retention_s = config.storage.retention_s;
   options.queue = config.queue.options;
   options.queue.endpoints = std::move(endpoints);
+  options.queue.curve_secret_key_file = server_key_file(config, data_directory);
+  options.queue.allowed_clients_file = allowed_clients_file(config, data_directory);
   options.engine = config.engine.options;
   options.default_max_tokens = config.engine.default_max_tokens;
   options.max_choices = config.engine.max_choices;

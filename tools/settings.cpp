@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "config/data_directory.h"
@@ -22,6 +23,8 @@ DaemonConfig Settings::load() const {
   const auto apply = [&](const std::string& value, const char* key, const char* flag) {
     if (!value.empty()) set(config, key, value, flag);
   };
+  apply(key_file, "queue.curve_client_key_file", "--key");
+  apply(server_key, "queue.curve_server_public_key", "--server-key");
   apply(device, "model.device", "--device");
   apply(threads, "engine.threads", "--threads");
   apply(dtype, "model.dtype", "--dtype");
@@ -73,6 +76,13 @@ void add_model_flags(CLI::App* app, Settings* settings) {
 void prepare_daemon_process() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of the write
+  // A core would hold prompts, answers and keys. 1 byte keeps also a pipe from getting it; who needs
+  // one raises the limit of the running process (prlimit).
+  rlimit core{};
+  if (::getrlimit(RLIMIT_CORE, &core) == 0) {
+    core.rlim_cur = std::min<rlim_t>(core.rlim_max, 1);
+    ::setrlimit(RLIMIT_CORE, &core);
+  }
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
     files.rlim_cur = files.rlim_max;

@@ -23,6 +23,8 @@ struct Settings {
   std::string kv_dtype;
   bool deterministic = false;
   std::string endpoint;
+  std::string key_file;  // the client's own secret key
+  std::string server_key;  // the public key of the daemon at the endpoint
   bool json = false;
   bool quiet = false;
   std::string command_line;  // as a shell reads it
@@ -38,8 +40,8 @@ void add_common_flags(CLI::App* app, Settings* settings);
 // --model and --served-model-name.
 void add_model_flags(CLI::App* app, Settings* settings);
 
-// For a process that holds a store: as many open files as the hard limit allows, and a closed pipe
-// does not end it.
+// For a process that holds a store: as many open files as the hard limit allows, no core, and a
+// closed pipe does not end it.
 void prepare_daemon_process();
 
 }  // namespace batchmill

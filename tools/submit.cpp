@@ -40,6 +40,8 @@ std::string resuming_command(const Settings& settings, const SubmissionFlags& fl
   add("--config", settings.config_file);
   add("--data", settings.data);
   add("--endpoint", settings.endpoint);
+  add("--key", settings.key_file);
+  add("--server-key", settings.server_key);
   return command;
 }
 
@@ -81,7 +83,7 @@ int submit(const Settings& settings, const SubmitFlags& flags) {
               << std::endl;
   }
   try {
-    JobClient client(access.endpoint(), "batchmill submit");
+    JobClient client = access.new_client("batchmill submit");
     result = submission.upload(client, timeout, [](std::uint64_t) {});
   } catch (const UnreachableError& error) {
     throw ToolError(
