@@ -80,6 +80,44 @@ void check_job_limit(const JobStore& store, const JobRequest& request, const Cal
                                               caller.max_jobs, count));
 }
 
+// What an upload may be ahead of the disk: all together have so much, and each gets on.
+std::uint64_t credit_of(const IntakeState& state, const Upload& upload, const QueueOptions& queue) {
+  std::uint64_t others_bytes = 0;
+  for (const auto& [id, other] : state.uploads) {
+    if (&other != &upload && other.session) others_bytes += other.session->granted_bytes();
+  }
+  const std::uint64_t total = queue.total_credit_bytes;
+  const std::uint64_t left = total - std::min(total, others_bytes);
+  const std::uint64_t share = total / std::max<std::uint64_t>(state.uploads.size(), 1);
+  return std::min(queue.credit_bytes, std::max(queue.min_credit_bytes, std::min(share, left)));
+}
+
+// Each upload may hold one line that has not ended, and that is much when many do: then those whose
+// clients have been silent for longest are given up. They go on from what is durable.
+void forget_unfinished_lines(IntakeState& state, ActorContext& context, const JobId& current) {
+  std::uint64_t held_bytes = 0;
+  const auto held_by = [](const Upload& upload) {
+    return upload.session->received_bytes() - upload.session->durable_bytes();
+  };
+  for (const auto& [id, upload] : state.uploads) held_bytes += held_by(upload);
+  while (held_bytes > 2 * context.options.queue.total_credit_bytes) {
+    auto oldest = state.uploads.end();
+    for (auto it = state.uploads.begin(); it != state.uploads.end(); ++it) {
+      const Upload& upload = it->second;
+      const bool idle = it->first != current && upload.lines.empty() &&
+                        upload.end_request.is_null() && held_by(upload) != 0;
+      if (!idle) continue;
+      if (oldest == state.uploads.end() || upload.active_s < oldest->second.active_s) oldest = it;
+    }
+    if (oldest == state.uploads.end()) return;
+    held_bytes -= held_by(oldest->second);
+    reply_error(context, oldest->second.peer, {{"job", oldest->first.to_string()}},
+                "unknown_upload", kOpenAgain);
+    context.upload_peers.erase(oldest->first);
+    state.uploads.erase(oldest);
+  }
+}
+
 void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame) {
   const PeerId& peer = frame.peer;
   const Json& header = frame.message.header;
@@ -110,7 +148,8 @@ void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame
   if (upload.session == nullptr) {
     upload.session = std::make_unique<UploadSession>(
         job.id.to_string(),
-        UploadLimits{context.options.queue.max_line_bytes, context.options.queue.credit_bytes},
+        UploadLimits{context.options.queue.max_line_bytes,
+                     credit_of(state, upload, context.options.queue)},
         job.state.total_lines, job.state.upload_offset_bytes);
     upload.offset_bytes = job.state.upload_offset_bytes;
   }
@@ -190,6 +229,7 @@ void flush(IntakeState& state, ActorContext& context) {
                     "the job has ended: nothing more of it is taken");
         over = true;
       } else {
+        upload.session->set_credit(credit_of(state, upload, context.options.queue));
         over = flush_upload(it->first, upload, context);
       }
     } catch (const StorageError& error) {
@@ -266,6 +306,7 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
   Upload& upload = upload_of(state, frame.message, &id);
   upload.peer = frame.peer;
   upload.active_s = context->clock->steady_s();
+  upload.session->set_credit(credit_of(state, upload, context->options.queue));
   if (op == "data") {
     const std::size_t size = frame.message.payload.size();
     const std::uint64_t received = upload.session->received_bytes();
@@ -273,6 +314,7 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
       refuse_excess(state, *context, id, fmt::format("{} bytes", upload.max_bytes));
     }
     on_data(id, upload, header, frame.message.payload, *context);
+    forget_unfinished_lines(state, *context, id);
   } else {
     UploadSession::Step step = upload.session->end(header);
     if (step.ended) upload.end_request = header;

@@ -1,13 +1,10 @@
 #include "queue/job_server.h"
 
 #include <fmt/core.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -20,17 +17,19 @@
 #include <zmq.hpp>
 
 #include "queue/allowed_clients.h"
-#include "queue/curve_keys.h"
-#include "queue/endpoint.h"
+#include "queue/connections.h"
+#include "queue/listener.h"
+#include "queue/receipt.h"
 #include "queue/socket_events.h"
-#include "queue/socket_path.h"
 #include "queue/wake_up.h"
 #include "queue/zap_handler.h"
 
 namespace batchmill {
 namespace {
 
-constexpr int kMessagesInPipe = 16;  // per peer and direction, inside libzmq
+// Per peer, inside libzmq.
+constexpr int kMessagesInPipe = 4;
+constexpr int kAnswersInPipe = 8;
 constexpr int kMessagesPerTurn = 64;  // read before answers get their turn
 // libzmq does not say when a full pipe has room again, so it is tried: soon, then less often.
 constexpr int kFirstRetryMs = 1;
@@ -40,6 +39,16 @@ constexpr int kLingerMs = 800;  // with the turns above: 1 s
 constexpr int kHandshakeMs = 10'000;
 constexpr int kHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 30'000;
+// Clients that may be connected without being served, until others leave.
+constexpr std::size_t kMinWaiting = 16;
+constexpr int kMaxOpenRequests = 1'000;  // of one peer
+// What a message takes while it is being worked on, besides its payload: the header is a tree then.
+constexpr std::uint64_t kMessageBytes = 1024;
+constexpr std::uint64_t kHeaderFactor = 16;
+// A message's header, and what the kernel has received and libzmq has not read yet.
+constexpr std::uint64_t kUnfinishedSlackBytes = 16 << 20;
+constexpr int kLookMs = 100;  // at connections of tcp:// while nothing happens
+constexpr std::uint32_t kTurnsPerLook = 64;  // … and while much does
 constexpr int kRefreshMs = 500;  // a look at the file of allowed clients while nothing happens
 
 struct Outgoing {
@@ -57,18 +66,6 @@ std::string user_of(const zmq::message_t& frame) {
   return user == nullptr ? "" : user;
 }
 
-// Files made while it lives are the user's alone.
-class PrivateUmask {
- public:
-  PrivateUmask() : before_(::umask(077)) {}
-  ~PrivateUmask() { ::umask(before_); }
-  PrivateUmask(const PrivateUmask&) = delete;
-  PrivateUmask& operator=(const PrivateUmask&) = delete;
-
- private:
-  mode_t before_;
-};
-
 }  // namespace
 
 class JobServer::Impl {
@@ -78,9 +75,11 @@ class JobServer::Impl {
         server_name_(std::move(server_name)),
         handler_(std::move(handler)),
         on_problem_(std::move(on_problem)),
+        connections_(max_served() + std::max(max_served(), kMinWaiting),
+                     2 * options_.max_message_bytes + kUnfinishedSlackBytes),
         router_(context_, zmq::socket_type::router) {
     router_.set(zmq::sockopt::router_mandatory, true);
-    router_.set(zmq::sockopt::sndhwm, kMessagesInPipe);
+    router_.set(zmq::sockopt::sndhwm, kAnswersInPipe);
     router_.set(zmq::sockopt::rcvhwm, kMessagesInPipe);
     router_.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
     router_.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
@@ -90,17 +89,18 @@ class JobServer::Impl {
                                               options_.max_message_bytes, kMaxHeaderBytes)));
     events_.emplace(context_, router_,
                     ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
-    if (asks_for_keys()) {
-      allowed_.emplace(options_.allowed_clients_file);
-      zap_.emplace(context_, [this](const std::string& key) { return allowed_->find(key); });
+    if (asks_for_keys()) allowed_.emplace(options_.allowed_clients_file);
+    zap_.emplace(context_,
+                 [this](const std::string& key) { return allowed_ && allowed_->find(key); });
+    for (const std::string& endpoint : options_.endpoints) {
+      bound_.push_back(listen(router_, endpoint, options_.curve_secret_key_file));
     }
-    for (const std::string& endpoint : options_.endpoints) bind(endpoint);
     thread_ = std::jthread([this] { run(); });
   }
 
   ~Impl() {
     stopping_ = true;
-    wake_up_.set();
+    workload_->wake_up.set();
     thread_.join();
     events_.reset();
     zap_.reset();
@@ -115,12 +115,12 @@ class JobServer::Impl {
       const std::lock_guard lock(mutex_);
       queue_.push_back(std::move(outgoing));
     }
-    wake_up_.set();
+    workload_->wake_up.set();
   }
 
   Counts counts() const {
-    return {messages_.load(), bytes_.load(), rejected_.load(), dropped_peers_.load(),
-            connections_.load()};
+    return {messages_.load(),        bytes_.load(),  rejected_.load(),   dropped_peers_.load(),
+            num_connections_.load(), served_.load(), num_waiting_.load()};
   }
 
   const std::vector<std::string>& endpoints() const { return bound_; }
@@ -129,62 +129,51 @@ class JobServer::Impl {
   struct Peer {
     std::deque<Outgoing> outbox;
     std::uint64_t outbox_bytes = 0;
-    std::uint64_t last_heard = 0;  // number of its last message
     std::string key;  // with which it has authenticated; empty: it came through a local socket
     std::int32_t fd = -1;  // of its connection
+    std::shared_ptr<std::atomic<int>> open_requests = std::make_shared<std::atomic<int>>(0);
   };
+  // A client that has said hello when as many as may be were served.
+  struct Waiting {
+    PeerId peer;
+    Json hello;
+    std::string key;
+    std::int32_t fd = -1;
+  };
+
+  std::size_t max_served() const {
+    return static_cast<std::size_t>(std::max(options_.max_connections, 1));
+  }
 
   bool asks_for_keys() const { return !options_.curve_secret_key_file.empty(); }
 
-  void bind(const std::string& endpoint) {
-    try {
-      check_served_endpoint(endpoint, asks_for_keys());
-      if (const auto path = socket_path(endpoint)) {
-        remove_stale_socket(*path);
-        const PrivateUmask umask;
-        router_.bind(endpoint);
-        if (::chmod(path->c_str(), 0600) != 0) {
-          throw std::system_error(errno, std::generic_category(), *path);
-        }
-      } else {
-        if (asks_for_keys()) ask_for_keys();
-        router_.bind(endpoint);
-        router_.set(zmq::sockopt::curve_server, false);
-      }
-    } catch (const zmq::error_t& error) {
-      throw std::runtime_error(fmt::format("cannot listen on {}: {}", endpoint, error.what()));
-    } catch (const std::exception& error) {
-      throw std::runtime_error(fmt::format("cannot listen on {}: {}", endpoint, error.what()));
-    }
-    bound_.push_back(router_.get(zmq::sockopt::last_endpoint));
-  }
-
-  // Of those who connect to what is bound next.
-  void ask_for_keys() {
-    CurveKeys keys = read_secret_key(options_.curve_secret_key_file);
-    router_.set(zmq::sockopt::curve_secretkey, keys.secret_key);
-    ::explicit_bzero(keys.secret_key.data(), keys.secret_key.size());
-    router_.set(zmq::sockopt::curve_server, true);
-    router_.set(zmq::sockopt::zap_domain, std::string(ZapHandler::kDomain));
-  }
-
   void run() {
     int drain_turns = 0;
+    std::uint32_t turns = 0;
     while (true) {
       const bool stopping = stopping_;
-      const bool wait_forever = blocked_.empty() && !more_to_read_ && !stopping;
-      zmq::pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
+      // What may be read waits where it is, and with it those who sent it.
+      const bool full = workload_->bytes > options_.max_working_bytes;
+      workload_->reading_waits = full;
+      const bool still_full = full && workload_->bytes > options_.max_working_bytes;
+      const bool read_at_once = more_to_read_ && !still_full;
+      const bool wait_forever = blocked_.empty() && !read_at_once && !stopping;
+      const auto wanted = static_cast<short>(still_full ? 0 : ZMQ_POLLIN);
+      zmq::pollitem_t items[] = {{router_.handle(), 0, wanted, 0},
                                  {events_->poll_handle(), 0, ZMQ_POLLIN, 0},
-                                 {nullptr, wake_up_.fd(), ZMQ_POLLIN, 0},
-                                 {zap_ ? zap_->poll_handle() : nullptr, 0, ZMQ_POLLIN, 0}};
-      const int idle_ms = zap_ ? kRefreshMs : -1;
-      zmq_poll(items, zap_ ? 4 : 3, wait_forever ? idle_ms : more_to_read_ ? 0 : retry_ms_);
-      wake_up_.clear();
+                                 {nullptr, workload_->wake_up.fd(), ZMQ_POLLIN, 0},
+                                 {zap_->poll_handle(), 0, ZMQ_POLLIN, 0}};
+      const int idle_ms = connections_.any_tcp() ? kLookMs : allowed_ ? kRefreshMs : -1;
+      const int timeout_ms = wait_forever ? idle_ms : read_at_once ? 0 : retry_ms_;
+      const bool quiet = zmq_poll(items, 4, timeout_ms) == 0;
+      workload_->wake_up.clear();
       read_events();
       // Before any message: a right that was taken away counts for none.
       refresh_allowed();
-      if (zap_) zap_->answer();
-      if (!stopping) read_messages();
+      zap_->answer();
+      if (!stopping && !still_full) read_messages();
+      if (quiet || ++turns % kTurnsPerLook == 0) look_at_connections();
+      serve_waiting();
       take_queue();
       flush_blocked();
       if (stopping && (blocked_.empty() || ++drain_turns > kDrainTurns)) break;
@@ -195,12 +184,21 @@ class JobServer::Impl {
   void read_events() {
     while (const auto event = events_->read()) {
       if (event->kind == ZMQ_EVENT_ACCEPTED) {
-        open_fds_.insert(event->value);
+        connections_.opened(event->value);
       } else {
-        open_fds_.erase(event->value);
+        connections_.closed(event->value);
+        const auto peer = peer_of_fd_.find(event->value);
+        if (peer != peer_of_fd_.end()) forget(PeerId(peer->second));
       }
-      connections_ = static_cast<std::int32_t>(open_fds_.size());
+      num_connections_ = static_cast<std::int32_t>(connections_.size());
     }
+  }
+
+  // Those that keep sending without an end. What has come whole was read before, unless reading
+  // waits.
+  void look_at_connections() {
+    if (more_to_read_ || !connections_.any_tcp() || workload_->reading_waits) return;
+    dropped_peers_ += connections_.end_unfinished();
   }
 
   void refresh_allowed() {
@@ -221,12 +219,12 @@ class JobServer::Impl {
   // Ends the connection of a client that has no right to one any more.
   void cut_off(const PeerId& peer, std::int32_t fd) {
     forget(peer);
-    if (open_fds_.contains(fd)) ::shutdown(fd, SHUT_RDWR);
+    connections_.end(fd);
   }
 
   void read_messages() {
     more_to_read_ = false;
-    for (int i = 0; i < kMessagesPerTurn; ++i) {
+    for (int i = 0; i < kMessagesPerTurn && workload_->bytes <= options_.max_working_bytes; ++i) {
       std::vector<zmq::message_t> frames(1);
       if (!router_.recv(frames[0], zmq::recv_flags::dontwait)) return;
       std::size_t count = 1;
@@ -242,6 +240,8 @@ class JobServer::Impl {
 
   void take_message(const std::vector<zmq::message_t>& frames, std::size_t count) {
     const PeerId peer = frames[0].to_string();
+    const std::int32_t fd = zmq_msg_get(frames.back().handle(), ZMQ_SRCFD);
+    connections_.finished(fd);
     ++messages_;
     for (const zmq::message_t& frame : frames) bytes_ += frame.size();
     if (count < 2 || count > 3) {
@@ -252,7 +252,6 @@ class JobServer::Impl {
     }
     const std::string key = user_of(frames[1]);
     const Caller* const caller = key.empty() ? &operator_ : allowed_->find(key);
-    const std::int32_t fd = zmq_msg_get(frames[1].handle(), ZMQ_SRCFD);
     if (caller == nullptr) {
       ++rejected_;
       return cut_off(peer, fd);
@@ -262,8 +261,7 @@ class JobServer::Impl {
     if (!header) return reject(peer, {}, "bad_message", why);
     const std::string op = (*header)["op"];
     const auto known = peers_.find(peer);
-    if (known != peers_.end()) known->second.last_heard = messages_;
-    if (op == "hello") return welcome(peer, *header, key, fd);
+    if (op == "hello") return greet({peer, std::move(*header), key, fd});
     if (known == peers_.end()) {
       return reject(peer, *header, "no_hello", "the first message must be \"hello\"");
     }
@@ -274,43 +272,70 @@ class JobServer::Impl {
     WireMessage message;
     message.header = std::move(*header);
     message.caller = *caller;
+    const bool is_request = op == "request";
+    if (is_request && *known->second.open_requests >= kMaxOpenRequests) {
+      return reject(
+          peer, message.header, "too_many_requests",
+          fmt::format("{} requests of this client wait for answers already", kMaxOpenRequests));
+    }
+    std::uint64_t size = kMessageBytes + kHeaderFactor * frames[1].size();
+    if (count == 3) size += frames[2].size();
+    message.receipt = std::make_shared<Receipt>(
+        workload_, is_request ? known->second.open_requests : nullptr, size);
     message.has_payload = count == 3;
     if (message.has_payload) message.payload = frames[2].to_string();
     handler_(peer, std::move(message));
   }
 
-  void welcome(const PeerId& peer, const Json& hello, const std::string& key, std::int32_t fd) {
-    const auto version = hello.find("version");
-    if (version == hello.end() || *version != kProtocolVersion) {
+  void greet(Waiting client) {
+    const auto version = client.hello.find("version");
+    if (version == client.hello.end() || *version != kProtocolVersion) {
       return reject(
-          peer, hello, "unsupported_version",
+          client.peer, client.hello, "unsupported_version",
           fmt::format("this server speaks version {} of the protocol, the client {}",
                       kProtocolVersion,
-                      version == hello.end() ? "names none" : "speaks " + version->dump()));
+                      version == client.hello.end() ? "names none" : "speaks " + version->dump()));
     }
-    read_events();  // this peer's connection was counted before its first message came
-    if (!peers_.contains(peer) && connections_ > options_.max_connections) {
-      return reject(peer, hello, "too_many_connections",
-                    fmt::format("{} clients are connected already", options_.max_connections));
+    // This connection's opening, and the end of the one that had its number before, are told before
+    // its first message.
+    read_events();
+    std::erase_if(waiting_, [&](const Waiting& other) { return other.peer == client.peer; });
+    if (peers_.contains(client.peer) || peers_.size() < max_served()) return welcome(client);
+    peer_of_fd_[client.fd] = client.peer;
+    waiting_.push_back(std::move(client));
+    num_waiting_ = static_cast<std::int32_t>(waiting_.size());
+  }
+
+  void serve_waiting() {
+    while (!waiting_.empty() && peers_.size() < max_served()) {
+      const Waiting client = std::move(waiting_.front());
+      waiting_.pop_front();
+      welcome(client);
     }
-    Peer& welcomed = peers_[peer];
-    welcomed.last_heard = messages_;
-    welcomed.key = key;
-    welcomed.fd = fd;
-    forget_silent_peers();
+    num_waiting_ = static_cast<std::int32_t>(waiting_.size());
+  }
+
+  void welcome(const Waiting& client) {
+    Peer& welcomed = peers_[client.peer];
+    welcomed.key = client.key;
+    welcomed.fd = client.fd;
+    peer_of_fd_[client.fd] = client.peer;
+    served_ = static_cast<std::int32_t>(peers_.size());
     Json header = {{"op", "welcome"}, {"version", kProtocolVersion}};
-    if (hello.contains("id")) header["id"] = hello["id"];
+    if (client.hello.contains("id")) header["id"] = client.hello["id"];
     header["max_message_bytes"] = options_.max_message_bytes;
     header["credit_bytes"] = options_.credit_bytes;
     header["server"] = server_name_;
-    deliver({peer, encode_header(header), "", false});
+    deliver({client.peer, encode_header(header), "", false});
   }
 
   void reject(const PeerId& peer, const Json& header, std::string_view code,
               const std::string& message) {
     ++rejected_;
-    // Straight into the pipe: who does not read gets no outbox for this.
-    transmit({peer, encode_header(error_header(header, code, message)), "", false});
+    Outgoing answer = {peer, encode_header(error_header(header, code, message)), "", false};
+    if (peers_.contains(peer)) return deliver(std::move(answer));
+    // Straight into the pipe: a stranger who does not read gets no outbox for this.
+    transmit(answer);
   }
 
   void take_queue() {
@@ -332,31 +357,41 @@ class JobServer::Impl {
       if (error != EAGAIN) return forget(outgoing.peer);
     }
     peer.outbox_bytes += outgoing.size();
-    if (peer.outbox_bytes > options_.max_outbox_bytes) {
-      ++dropped_peers_;
-      return forget(outgoing.peer);
-    }
+    outboxes_bytes_ += outgoing.size();
     if (blocked_.insert(outgoing.peer).second) retry_ms_ = kFirstRetryMs;
+    const PeerId id = outgoing.peer;
     peer.outbox.push_back(std::move(outgoing));
+    if (peer.outbox_bytes > options_.max_outbox_bytes) return drop(id);
+    while (outboxes_bytes_ > options_.max_outboxes_bytes) drop(most_waited_for());
+  }
+
+  // The peer that reads least of what is sent to it.
+  PeerId most_waited_for() const {
+    return *std::ranges::max_element(blocked_, {},
+                                     [&](const PeerId& id) { return peers_.at(id).outbox_bytes; });
+  }
+
+  void drop(const PeerId& peer) {
+    ++dropped_peers_;
+    cut_off(PeerId(peer), peers_.at(peer).fd);
   }
 
   void flush_blocked() {
     retry_ms_ = std::min(retry_ms_ * 2, kLastRetryMs);
+    std::vector<PeerId> gone;
     for (auto it = blocked_.begin(); it != blocked_.end();) {
       Peer& peer = peers_.at(*it);
       int error = 0;
       while (!peer.outbox.empty() && (error = transmit(peer.outbox.front())) == 0) {
         peer.outbox_bytes -= peer.outbox.front().size();
+        outboxes_bytes_ -= peer.outbox.front().size();
         peer.outbox.pop_front();
         retry_ms_ = kFirstRetryMs;
       }
-      if (error == EAGAIN) {
-        ++it;
-        continue;
-      }
-      if (error != 0) peers_.erase(*it);
-      it = blocked_.erase(it);
+      if (error != 0 && error != EAGAIN) gone.push_back(*it);
+      it = error == EAGAIN ? std::next(it) : blocked_.erase(it);
     }
+    for (const PeerId& peer : gone) forget(peer);
   }
 
   // 0, EAGAIN when the peer's pipe is full, EHOSTUNREACH when it is gone.
@@ -364,7 +399,11 @@ class JobServer::Impl {
     try {
       const auto more = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
       const auto last = zmq::send_flags::dontwait;
-      if (!router_.send(zmq::buffer(outgoing.peer), more)) return EAGAIN;
+      if (!router_.send(zmq::buffer(outgoing.peer), more)) {
+        // libzmq looks only now and then what its own thread has sent; asking for events makes it.
+        static_cast<void>(router_.get(zmq::sockopt::events));
+        if (!router_.send(zmq::buffer(outgoing.peer), more)) return EAGAIN;
+      }
       router_.send(zmq::buffer(outgoing.header), outgoing.has_payload ? more : last);
       if (outgoing.has_payload) router_.send(zmq::buffer(outgoing.payload), last);
       return 0;
@@ -373,21 +412,20 @@ class JobServer::Impl {
     }
   }
 
-  void forget(PeerId peer) {
+  // It is served no more; with its connection, its place goes to one that waits.
+  void forget(const PeerId& peer) {
     blocked_.erase(peer);
-    peers_.erase(peer);
-  }
-
-  // A ROUTER is not told when a peer leaves. Those unheard for longest go first; one that is still
-  // there shakes hands again.
-  void forget_silent_peers() {
-    const std::size_t most = 4 * static_cast<std::size_t>(std::max(options_.max_connections, 16));
-    if (peers_.size() <= most) return;
-    std::vector<std::pair<std::uint64_t, PeerId>> by_age;
-    for (const auto& [id, peer] : peers_) by_age.emplace_back(peer.last_heard, id);
-    std::nth_element(by_age.begin(), by_age.begin() + by_age.size() / 2, by_age.end());
-    by_age.resize(by_age.size() / 2);
-    for (const auto& [heard, id] : by_age) forget(id);
+    if (const auto it = peers_.find(peer); it != peers_.end()) {
+      outboxes_bytes_ -= it->second.outbox_bytes;
+      peer_of_fd_.erase(it->second.fd);
+      peers_.erase(it);
+    }
+    std::erase_if(waiting_, [&](const Waiting& client) {
+      if (client.peer == peer) peer_of_fd_.erase(client.fd);
+      return client.peer == peer;
+    });
+    served_ = static_cast<std::int32_t>(peers_.size());
+    num_waiting_ = static_cast<std::int32_t>(waiting_.size());
   }
 
   QueueOptions options_;
@@ -395,24 +433,27 @@ class JobServer::Impl {
   Handler handler_;
   OnProblem on_problem_;
   const Caller operator_;
+  Connections connections_;
   zmq::context_t context_;
   zmq::socket_t router_;
   std::optional<SocketEvents> events_;
-  std::optional<ZapHandler> zap_;  // there if endpoints of tcp:// ask for keys
-  std::optional<AllowedClients> allowed_;  // … and who has one
-  WakeUp wake_up_;
+  std::optional<AllowedClients> allowed_;  // there if endpoints of tcp:// ask for keys
+  std::optional<ZapHandler> zap_;
+  const std::shared_ptr<Workload> workload_ = std::make_shared<Workload>();
   std::vector<std::string> bound_;
 
   std::mutex mutex_;
   std::vector<Outgoing> queue_;  // guarded by mutex_
   std::atomic<bool> stopping_ = false;
   std::atomic<std::uint64_t> messages_ = 0, bytes_ = 0, rejected_ = 0, dropped_peers_ = 0;
-  std::atomic<std::int32_t> connections_ = 0;
+  std::atomic<std::int32_t> num_connections_ = 0, served_ = 0, num_waiting_ = 0;
 
   // The server's thread alone.
   std::unordered_map<PeerId, Peer> peers_;  // have shaken hands
   std::unordered_set<PeerId> blocked_;  // have something in their outbox
-  std::unordered_set<std::int32_t> open_fds_;
+  std::deque<Waiting> waiting_;
+  std::unordered_map<std::int32_t, PeerId> peer_of_fd_;  // of peers and of those that wait
+  std::uint64_t outboxes_bytes_ = 0;
   bool more_to_read_ = false;
   int retry_ms_ = kFirstRetryMs;
 

@@ -1,4 +1,6 @@
-// Says to libzmq which keys may connect (ZAP, ZeroMQ RFC 27). Owned by a JobServer; its thread.
+// Says to libzmq who may connect (ZAP, ZeroMQ RFC 27): by key, or without one where others cannot
+// reach. Where it is asked, libzmq also refuses peers of before ZMTP 3, and with them most garbage,
+// which would pass for such. Owned by a JobServer; its thread.
 #pragma once
 
 #include <functional>
@@ -16,8 +18,9 @@ class ZapHandler {
   void* poll_handle() { return socket_.handle(); }  // for zmq_poll
   void answer();  // what has been asked so far
 
-  // Sockets with keys belong to this domain.
-  static constexpr const char* kDomain = "batchmill";
+  // Domains of sockets that ask for keys, and of those that do not.
+  static constexpr const char* kWithKeys = "batchmill-keys";
+  static constexpr const char* kWithoutKeys = "batchmill-local";
 
  private:
   std::function<bool(const std::string& key)> allowed_;

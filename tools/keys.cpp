@@ -1,5 +1,4 @@
 // keys: who may connect to a daemon over tcp://. Works on files alone; a running daemon follows.
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -50,12 +49,12 @@ int new_keys(const Settings& settings, bool server, const std::string& file) {
     std::cout << keys.public_key << std::endl;
   }
   if (!settings.quiet) {
-    std::cerr << fmt::format(
-        server ? "the daemon's secret key is in {}; a daemon that starts now asks for keys on "
-                 "tcp://. Its public key (above) is what clients give as --server-key\n"
-               : "the secret key is in {}; let its public key (above) in on the daemon's machine: "
-                 "batchmill keys allow KEY\n",
-        path);
+    std::cerr << (server ? "the daemon's secret key is in " + path +
+                               "; a daemon that starts now asks for keys on tcp://. Its public key "
+                               "(above) is what clients give as --server-key\n"
+                         : "the secret key is in " + path +
+                               "; let its public key (above) in on the daemon's machine: batchmill "
+                               "keys allow KEY\n");
   }
   return kExitDone;
 }
@@ -111,8 +110,8 @@ int list(const Settings& settings) {
                 << "\n";
     }
     table.add({client.key, client.name.empty() ? "-" : client.name,
-                   client.admin ? "admin" : "own jobs", text(client.max_bytes),
-                   text(client.max_lines), text(client.max_jobs)});
+               client.admin ? "admin" : "own jobs", text(client.max_bytes), text(client.max_lines),
+               text(client.max_jobs)});
   }
   if (!settings.json) std::cout << table.text();
   return kExitDone;

@@ -1,7 +1,10 @@
 #include "tools/served_models.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <system_error>
@@ -20,6 +23,34 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kReaderPatience = 10s;
+constexpr std::int64_t kOwnFiles = 256;  // model, log, sockets, event descriptors
+constexpr std::int64_t kFewestConnections = 8;
+
+// The store's files and the process's own come first; clients get what is left. Each may have one
+// that waits behind it.
+std::int32_t connections_that_fit(const DaemonConfig& config) {
+  const std::int64_t wanted = config.queue.options.max_connections;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) {
+    return config.queue.options.max_connections;
+  }
+  const auto limit = static_cast<std::int64_t>(files.rlim_cur);
+  const std::int64_t reserved = config.storage.options.max_open_files + kOwnFiles;
+  const std::int64_t fit = std::min(wanted, (limit - reserved) / 2);
+  if (fit < std::min(wanted, kFewestConnections)) {
+    throw ToolError(kExitUsage,
+                    fmt::format("{} open files are allowed, too few for the store ({}, [storage] "
+                                "max_open_files) and clients: raise the limit (ulimit -n)",
+                                limit, config.storage.options.max_open_files));
+  }
+  if (fit < wanted) {
+    spdlog::warn(
+        "at most {} clients are served, not [queue] max_connections {}: {} open files are "
+        "allowed",
+        fit, wanted, limit);
+  }
+  return static_cast<std::int32_t>(fit);
+}
 
 }  // namespace
 
@@ -73,6 +104,7 @@ DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data
   options.retention_s = config.storage.retention_s;
   options.queue = config.queue.options;
   options.queue.endpoints = std::move(endpoints);
+  options.queue.max_connections = connections_that_fit(config);
   options.queue.curve_secret_key_file = server_key_file(config, data_directory);
   options.queue.allowed_clients_file = allowed_clients_file(config, data_directory);
   options.engine = config.engine.options;

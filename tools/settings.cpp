@@ -76,8 +76,8 @@ void add_model_flags(CLI::App* app, Settings* settings) {
 void prepare_daemon_process() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of the write
-  // A core would hold prompts, answers and keys. 1 byte keeps also a pipe from getting it; who needs
-  // one raises the limit of the running process (prlimit).
+  // A core would hold prompts, answers and keys. 1 byte keeps also a pipe from getting it; who
+  // needs one raises the limit of the running process (prlimit).
   rlimit core{};
   if (::getrlimit(RLIMIT_CORE, &core) == 0) {
     core.rlim_cur = std::min<rlim_t>(core.rlim_max, 1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace batchmill::testing {
 namespace {
@@ -13,7 +14,8 @@ constexpr std::chrono::seconds kPatience{60};
 
 }  // namespace
 
-TestClient::TestClient(const std::string& endpoint) : client_(endpoint, "test") {}
+TestClient::TestClient(const std::string& endpoint, std::optional<ClientKeys> keys)
+    : client_(endpoint, "test", std::move(keys)) {}
 
 std::string TestClient::submit(const std::string& content, const Json& open,
                                const JobClient::Progress& progress) {

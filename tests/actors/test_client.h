@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace batchmill::testing {
 
 class TestClient {
  public:
-  explicit TestClient(const std::string& endpoint);
+  explicit TestClient(const std::string& endpoint, std::optional<ClientKeys> keys = std::nullopt);
 
   // Submits a job's content; returns its id. `open` names at least the key.
   std::string submit(const std::string& content, const Json& open,

@@ -32,6 +32,7 @@ void TestDaemon::start() {
   DaemonOptions options;
   options.data_directory = directory_.path() + "/data";
   options.engine = options_.engine;
+  options.queue = options_.queue;
   options.on_fatal = [this](const std::string& reason) {
     const std::lock_guard lock(mutex_);
     fatal_reason_ = reason;

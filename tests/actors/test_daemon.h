@@ -31,6 +31,7 @@ struct TestDaemonOptions {
   std::int32_t num_blocks = 512;
   std::int32_t block_size_tokens = 16;
   EngineOptions engine;
+  QueueOptions queue;
   std::int32_t max_context_tokens = 0;  // 0: the model's own
   std::string model_name = "tiny";
   std::string model_file = "model-q4_0.gguf";  // of the tiny model

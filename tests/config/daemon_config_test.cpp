@@ -158,8 +158,7 @@ TEST_F(DaemonConfigTest, RefusesUnknownKeys) {
 
 TEST_F(DaemonConfigTest, RefusesWhatIsNotSupportedYet) {
   for (const char* text :
-       {"[queue]\nhttp_listen = \"127.0.0.1:80\"", "[queue]\ncurve_secret_key_file = \"k\"",
-        "[queue]\nallowed_clients_file = \"k\"", "[daemon]\nmetrics_listen = \"127.0.0.1:9\"",
+       {"[queue]\nhttp_listen = \"127.0.0.1:80\"", "[daemon]\nmetrics_listen = \"127.0.0.1:9\"",
         "[daemon]\non_complete = \"true\"", "[cluster]\nrole = \"worker\"",
         "[cluster]\npeers = []"}) {
     EXPECT_THAT(refusal(text), HasSubstr("is not supported yet")) << text;

@@ -176,18 +176,19 @@ TEST_F(JobServerTest, EndsTheConnectionOfAHugeFrame) {
   EXPECT_EQ(peer.ask({kEcho})["code"], "no_hello");
 }
 
-TEST_F(JobServerTest, LimitsConnections) {
+TEST_F(JobServerTest, LetsWaitWhoComesWhenAllPlacesAreTaken) {
   options_.max_connections = 2;
   MemoryIntake intake(options_, disk_);
   RawPeer one(options_.endpoints[0]), two(options_.endpoints[0]);
   EXPECT_EQ(one.ask({kHello})["op"], "welcome");
   EXPECT_EQ(two.ask({kHello})["op"], "welcome");
-  {
-    RawPeer three(options_.endpoints[0]);
-    EXPECT_EQ(three.ask({kHello})["code"], "too_many_connections");
-  }
+  RawPeer three(options_.endpoints[0]);
+  three.send({kHello});
   EXPECT_EQ(one.ask({kHello})["op"], "welcome");
+  while (intake.server().counts().waiting == 0) one.ask({kEcho});
   EXPECT_EQ(two.ask({kEcho})["op"], "response");
+  two.send({R"({"op":"bye"})"});
+  EXPECT_EQ(three.receive()["op"], "welcome");
 }
 
 TEST_F(JobServerTest, DropsAPeerThatNeverReadsAndServesOthers) {

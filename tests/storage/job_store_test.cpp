@@ -80,6 +80,35 @@ TEST_F(JobStoreTest, TheSameKeyIsTheSameJob) {
   EXPECT_EQ(store_->list(std::nullopt, 10, "").size(), 2u);
 }
 
+TEST_F(JobStoreTest, EachOwnerHasKeysAndJobsOfItsOwn) {
+  JobRequest request;
+  request.idempotency_key = "k";
+  std::vector<JobId> ids;
+  const std::vector<std::string> owners = {"", "ann", "bob"};
+  for (const std::string& owner : owners) {
+    request.owner = owner;
+    const JobStore::Opened opened = store_->open_job(request, kNowMs);
+    EXPECT_FALSE(opened.existed);
+    ids.push_back(opened.job.id);
+  }
+  open();
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    request.owner = owners[i];
+    EXPECT_EQ(store_->open_job(request, kNowMs).job.id, ids[i]);
+    EXPECT_EQ(store_->job_of_key("k", owners[i])->id, ids[i]);
+    EXPECT_EQ(store_->job(ids[i])->request.owner, owners[i]);
+    const std::vector<Job> own = store_->list(std::nullopt, 10, "", owners[i]);
+    ASSERT_EQ(own.size(), 1u);
+    EXPECT_EQ(own[0].id, ids[i]);
+  }
+  EXPECT_EQ(store_->list(std::nullopt, 10, "").size(), 3u);
+  // An empty upload takes its owner's key away, no other.
+  EXPECT_FALSE(store_->seal(ids[1], "", kNowS));
+  EXPECT_FALSE(store_->job_of_key("k", "ann"));
+  EXPECT_TRUE(store_->job_of_key("k", "bob"));
+  EXPECT_TRUE(store_->job_of_key("k"));
+}
+
 TEST_F(JobStoreTest, LinesSentAgainAreStoredOnce) {
   const JobId id = new_job();
   store_->append_lines(id, make_lines(1, 10), 1'000, kNowUs);

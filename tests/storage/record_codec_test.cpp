@@ -36,6 +36,7 @@ class RandomRecords {
     out.content_hash = text();
     out.model_fingerprint = text();
     for (std::uint64_t i = number() % 4; i > 0; --i) out.metadata[text()] = text();
+    if (flag()) out.owner = text();
     return out;
   }
   JobState state() {
@@ -135,6 +136,17 @@ void expect_exact(const std::string& bytes, const std::function<void(const std::
   std::string other_version = bytes;
   other_version[0] = 99;
   EXPECT_EQ(error_kind([&] { decode(other_version); }), StorageError::Kind::kDamaged);
+}
+
+// Stores of before owners were known hold version 1, and a job of the operator is still written so.
+TEST(RecordCodecTest, AJobWithoutAnOwnerIsARecordOfBefore) {
+  JobRequest request;
+  request.name = "n";
+  EXPECT_EQ(codec::encode_request(request)[0], 1);
+  EXPECT_EQ(codec::decode_request(kPlace, codec::encode_request(request)), request);
+  request.owner = "somebody";
+  EXPECT_EQ(codec::encode_request(request)[0], 2);
+  EXPECT_EQ(codec::decode_request(kPlace, codec::encode_request(request)).owner, "somebody");
 }
 
 TEST(RecordCodecTest, JobRecordsReadBackAndSurviveDamage) {
