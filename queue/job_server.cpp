@@ -41,6 +41,7 @@ constexpr int kHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 30'000;
 // Clients that may be connected without being served, until others leave.
 constexpr std::size_t kMinWaiting = 16;
+constexpr std::uint64_t kCurveBytes = 64;  // a frame that travels encrypted is longer, by 33 bytes
 constexpr int kMaxOpenRequests = 1'000;  // of one peer
 // What a message takes while it is being worked on, besides its payload: the header is a tree then.
 constexpr std::uint64_t kMessageBytes = 1024;
@@ -85,8 +86,10 @@ class JobServer::Impl {
     router_.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
     router_.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
     router_.set(zmq::sockopt::linger, 0);
-    router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(std::max<std::uint64_t>(
-                                              options_.max_message_bytes, kMaxHeaderBytes)));
+    const std::uint64_t most_bytes =
+        std::max<std::uint64_t>(options_.max_message_bytes, kMaxHeaderBytes);
+    router_.set(zmq::sockopt::maxmsgsize,
+                static_cast<std::int64_t>(most_bytes + (asks_for_keys() ? kCurveBytes : 0)));
     events_.emplace(context_, router_,
                     ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
     if (asks_for_keys()) allowed_.emplace(options_.allowed_clients_file);

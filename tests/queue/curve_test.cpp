@@ -111,6 +111,13 @@ TEST_F(CurveTest, KnowsWhoAsks) {
   EXPECT_EQ(answer["admin"], true);
 }
 
+// The size limit is that of what is said, not of what travels.
+TEST_F(CurveTest, TakesAFrameOfTheFullSize) {
+  JobClient client = client_of(friend_);
+  const Json request = {{"what", "who"}, {"text", std::string(kMaxHeaderBytes - 100, 'x')}};
+  EXPECT_EQ(client.request(request, kLong).header["key"], friend_.public_key);
+}
+
 TEST_F(CurveTest, LetsNoStrangerIn) {
   JobClient stranger = client_of(stranger_);
   EXPECT_EQ(code_of(stranger), "not_allowed");
