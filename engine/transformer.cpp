@@ -1,5 +1,6 @@
 #include "engine/transformer.h"
 
+#include <functional>
 #include <stdexcept>
 #include <utility>
 
@@ -27,11 +28,12 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   reserve_logits_rows(num_logits);
   begin(batch);
   if (num_rows == 0) return;
-  backend_->run_step(num_rows, [&](std::int32_t rows) {
+  const auto operations = [&](std::int32_t rows) {
     num_logits_ = num_logits > 0 ? num_logits + rows - num_rows : 0;
     run_layers(rows);
     if (num_logits > 0) compute_logits();
-  });
+  };
+  backend_->run_step(num_rows, std::cref(operations));  // a reference takes no memory
   if (num_logits == 0) return;
   const Tensor output = act_.logits.first_rows(num_logits);
   backend_->download(output, logits.first(static_cast<std::size_t>(num_logits) * output.cols));
