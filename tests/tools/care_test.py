@@ -79,7 +79,7 @@ class CareTest(ProgramTest):
     def test_with_a_daemon_the_daemon_does_it(self):
         daemon = self.start_daemon()
         lines = self.write_lines("in.jsonl", [chat_line(f"l{i}", f"n {i}", max_tokens=200,
-                                                        ignore_eos=True) for i in range(200)])
+                                                        ignore_eos=True) for i in range(2000)])
         job = self.batchmill("submit", lines)[0].strip()
         wait_until("lines are finished",
                    lambda: self.json_of("status", job)["request_counts"]["completed"] > 0)
@@ -102,7 +102,7 @@ class CareTest(ProgramTest):
         self.batchmill("restore", "copy")
         self.start_daemon()
         self.batchmill("watch", job)
-        self.assertEqual(self.json_of("status", job)["request_counts"]["completed"], 200)
+        self.assertEqual(self.json_of("status", job)["request_counts"]["completed"], 2000)
 
     def test_prune_and_compact_without_a_daemon(self):
         self.assertEqual(self.json_of("prune", "--older-than", "1d")["jobs"], 0)
