@@ -34,7 +34,7 @@ std::string local_endpoint() {
 std::string job_of(int num_lines, int max_tokens = 4) {
   std::string content;
   for (int i = 0; i < num_lines; ++i) {
-    content += chat_line("l" + std::to_string(i), "hello", max_tokens) + "\n";
+    content += chat_line("l" + std::to_string(i), "hello", max_tokens);
   }
   return content;
 }

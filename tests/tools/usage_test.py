@@ -7,8 +7,8 @@ from driver import BIN, TINY_MODEL, ProgramTest, chat_line
 
 COMMANDS = ["submit", "run", "status", "list", "watch", "results", "costs", "cancel", "pause",
             "resume", "resubmit", "explain", "tokenize", "render", "estimate", "inspect", "doctor",
-            "backup", "restore", "compact", "prune", "bench"]
-NOT_BUILT = ["summarize", "keys"]
+            "backup", "restore", "compact", "prune", "keys", "bench"]
+NOT_BUILT = ["summarize"]
 
 
 class HelpTest(ProgramTest):
