@@ -126,9 +126,10 @@ class Comparison {
 }  // namespace
 
 Agreement measure_agreement(const ModelFiles& model, const std::string& golden, CpuDType dtype,
-                            InstructionSet set) {
+                            InstructionSet set, CpuDType kv_dtype) {
   CpuOptions options;
   options.dtype = dtype;
+  options.kv_dtype = kv_dtype;
   // A tiny model's products are done before a second thread has woken up.
   options.threads = model.config.hidden_size < 256 ? 1 : 2;
   options.block_size_tokens = 16;

@@ -25,7 +25,8 @@ struct Agreement {
 
 // Throws std::runtime_error if the files do not belong together or a logit is not finite.
 Agreement measure_agreement(const ModelFiles& model, const std::string& golden, CpuDType dtype,
-                            InstructionSet set = best_instruction_set());
+                            InstructionSet set = best_instruction_set(),
+                            CpuDType kv_dtype = CpuDType::kAuto);
 
 // The same of any runner; `products` stay empty.
 Agreement measure_agreement(ModelRunner* runner, const std::string& golden);
