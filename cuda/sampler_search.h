@@ -120,6 +120,7 @@ class RowSearch {
         if (beyond != 0) found = first + __ffs(static_cast<int>(beyond)) - 1;
         before = __shfl_sync(kWholeWarp, running, 31);
       }
+      __syncwarp();  // all lanes have read the segment's index
       if (lane == 0) memory_.index = found;
     }
     __syncthreads();

@@ -49,6 +49,7 @@ class DeviceArray {
     check_.queue().fill(buffer_.data(), 0xFF, buffer_.size_bytes());
   }
   DeviceArray(Check* check, const std::vector<T>& values) : DeviceArray(check, values.size()) {
+    if (values.empty()) return;
     PinnedBuffer staging(count_ * sizeof(T));
     std::memcpy(staging.data(), values.data(), count_ * sizeof(T));
     check_.queue().copy_to_device(buffer_.data(), staging.data(), count_ * sizeof(T));
@@ -60,7 +61,7 @@ class DeviceArray {
     check_.queue().copy_to_host(staging.data(), buffer_.data(), count_ * sizeof(T));
     check_.queue().synchronize();
     std::vector<T> values(count_);
-    std::memcpy(values.data(), staging.data(), count_ * sizeof(T));
+    if (count_ > 0) std::memcpy(values.data(), staging.data(), count_ * sizeof(T));
     return values;
   }
 

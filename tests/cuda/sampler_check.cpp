@@ -134,6 +134,17 @@ KERNEL_CHECK(sample_as_the_cpu_does) {
   draws.compare();
 }
 
+// Sums over several segments go from many warps to one thread.
+KERNEL_CHECK(sample_as_the_cpu_does_over_segments) {
+  constexpr int kSeveralSegments = 4500;
+  Draws draws(&check, kSeveralSegments);
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    draws.add(with(seed, 1.0f, seed % 2 == 0 ? 0 : 900, seed % 4 < 2 ? 1.0f : 0.8f, 0.0f),
+              check.normal(kSeveralSegments, 2.0f));
+  }
+  draws.compare();
+}
+
 KERNEL_CHECK(sample_among_equal_logits) {
   Draws draws(&check, kVocab);
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
