@@ -47,6 +47,19 @@ bool is_later_choice(const ConfigKey<Owner>& key, std::string_view text) {
   });
 }
 
+template <class Owner>
+bool is_choice(const ConfigKey<Owner>& key, std::string_view text) {
+  const auto holds = [](const std::vector<std::string_view>& list, std::string_view name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  if (holds(key.choices, text) || holds(key.unlisted, text)) return true;
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos || !holds(key.numbered, text.substr(0, colon))) return false;
+  const std::string_view number = text.substr(colon + 1);
+  return !number.empty() && number.size() <= 3 &&
+         number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 // The whole number that a kInteger, kDuration or kPrice value stands for.
 std::optional<std::int64_t> number_of(KeyType type, const ConfigValue& value) {
   if (type == KeyType::kPrice) {
@@ -143,6 +156,9 @@ std::string expectation(const ConfigKey<Owner>& key) {
     case KeyType::kChoice: {
       std::vector<std::string> names;
       for (const std::string_view choice : key.choices) names.push_back(toml_text(choice));
+      for (const std::string_view name : key.numbered) {
+        names.push_back(toml_text(std::string(name) + ":N"));
+      }
       return fmt::format("must be one of {}", fmt::join(names, ", "));
     }
     case KeyType::kTextList:
@@ -194,7 +210,7 @@ void assign(const ConfigKey<Owner>& key, const ConfigValue& value, const ConfigP
                                         place.origin, place.key, toml_text(*text),
                                         expectation(key)));
         }
-        if (std::find(key.choices.begin(), key.choices.end(), *text) == key.choices.end()) refuse();
+        if (!is_choice(key, *text)) refuse();
       }
       std::get<std::string& (*)(Owner&)>(key.field)(owner) = *text;
       return;

@@ -38,6 +38,8 @@ struct ConfigKey {
   std::int64_t max = 0;
   std::int64_t multiple_of = 1;  // kInteger
   std::vector<std::string_view> choices{};  // kChoice
+  std::vector<std::string_view> numbered{};  // kChoice: "x:0", "x:1", … are choices too
+  std::vector<std::string_view> unlisted{};  // kChoice: accepted, but not for everyone
   std::vector<std::string_view> later{};  // kChoice: refused as not supported yet, also "x:…"
   std::string_view unit{};  // may be empty
   std::string_view meaning{};  // full sentences

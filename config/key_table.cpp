@@ -331,8 +331,11 @@ const std::vector<ModelKey>& model_keys() {
                .type = KeyType::kChoice,
                .field = [](ModelConfigEntry& m) -> std::string& { return m.device; },
                .choices = {"auto", "cpu"},
-               .later = {"cuda"},
-               .meaning = "Where the model runs."},
+               .numbered = {"cuda"},
+               .unlisted = {"emulated"},
+               .meaning =
+                   "Where the model runs. \"auto\": on the first GPU if there is one that the "
+                   "program can use, else on the CPU."},
       ModelKey{.name = "max_context_tokens",
                .type = KeyType::kInteger,
                .field = [](ModelConfigEntry& m) -> std::int32_t& { return m.max_context_tokens; },

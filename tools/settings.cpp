@@ -47,7 +47,7 @@ void add_common_flags(CLI::App* app, Settings* settings) {
                   "~/.local/state/batchmill]")
       ->type_name("DIR")
       ->group(group);
-  app->add_option("--device", settings->device, "auto, cpu [auto]")
+  app->add_option("--device", settings->device, "auto, cpu, cuda:N [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--threads", settings->threads, "Compute threads [every core allowed]")

@@ -45,7 +45,7 @@ class UsageTest(ProgramTest):
                      ["submit", lines, "--priority", "11"], ["submit", lines, "--metadata", "novalue"],
                      ["list", "--status", "wonderful"], ["costs", "--by", "moon"],
                      ["run", lines, "-o", "out", "--model", TINY_MODEL, "--dtype", "fp8"],
-                     ["run", lines, "-o", "out", "--model", TINY_MODEL, "--device", "cuda:0"],
+                     ["run", lines, "-o", "out", "--model", TINY_MODEL, "--device", "tpu:0"],
                      ["run", lines, "-o", "out", "--model", TINY_MODEL, "--threads", "many"],
                      ["run", lines, "-o", "out"]):
             _, err = self.batchmill(*args, exit_code=2)
