@@ -44,6 +44,7 @@ std::string CudaBackend::describe() const {
 }
 
 std::unique_ptr<DeviceBuffer> CudaBackend::allocate(std::size_t bytes) {
+  stream_.use();
   ++generation_;
   return std::make_unique<CudaBuffer>(bytes);
 }
@@ -150,6 +151,7 @@ std::int32_t CudaBackend::padded_rows(std::int32_t rows) const {
 }
 
 void CudaBackend::begin_step(const Batch& batch, const HeadShape& heads) {
+  stream_.use();
   batch_ = &batch;
   heads_ = heads;
   if (heads.num_kv_heads == 0) refuse("latent attention");
@@ -175,7 +177,7 @@ void CudaBackend::plan(PlannedRule* rule) {
                                    static_cast<std::size_t>(heads_.num_kv_heads);
   const std::size_t output_bytes =
       partial_rows * static_cast<std::size_t>(heads_.head_dim) * sizeof(float);
-  if (partial_outputs_ == nullptr || partial_outputs_->size_bytes() < output_bytes) {
+  if (partial_sums_ == nullptr || partial_outputs_->size_bytes() < output_bytes) {
     stream_.synchronize();
     ++generation_;
     partial_outputs_.reset();

@@ -19,9 +19,9 @@ class StagedUpload {
     if (device_ != nullptr && bytes <= device_->size_bytes()) return false;
     const std::size_t size = std::max(bytes, device_ == nullptr ? 0 : 2 * device_->size_bytes());
     sent_.wait();
-    device_.reset();
-    device_ = std::make_unique<CudaBuffer>(size);
+    device_.reset();  // and stays so if there is no memory
     host_ = std::make_unique<PinnedBuffer>(size);
+    device_ = std::make_unique<CudaBuffer>(size);
     return true;
   }
 

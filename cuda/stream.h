@@ -1,6 +1,6 @@
 // A device's queue of work, its memory, and recorded sequences of work (graphs). Two
 // implementations under one set of names: cuda/runtime/ for GPUs, cuda/emulation/ for tests; a
-// program or plugin links one of them. Streams and what they make belong to one thread.
+// program or plugin links one of them. Streams and what they make belong to one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,9 @@ class CudaStream {
 
   StreamHandle handle() const { return handle_; }
 
+  // The calling thread has the stream from now on, and its device as its current one.
+  void use() const;
+
   // Asynchronous. Host memory must be pinned and stay as it is until the copy has run.
   void copy_to_device(void* device, const void* host, std::size_t bytes);
   void copy_to_host(void* host, const void* device, std::size_t bytes);
@@ -68,6 +71,7 @@ class CudaStream {
 
  private:
   StreamHandle handle_ = nullptr;
+  std::int32_t device_ = 0;
 };
 
 // A place in a stream's work.

@@ -1,38 +1,34 @@
 #include "cuda/stream.h"
 
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <utility>
 
 #include "cuda/emulation/block_runner.h"
+#include "cuda/emulation/devices.h"
 #include "cuda/emulation/work_queue.h"
 
 namespace batchmill {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
 
-int device_count = 1;
+std::mutex streams_mutex;
+std::vector<CUstream_st*> streams;
 
-std::vector<CUstream_st*>& streams_of_thread() {
-  static thread_local std::vector<CUstream_st*> streams;
-  return streams;
+std::vector<CUstream_st*> streams_of_thread() {
+  const std::lock_guard lock(streams_mutex);
+  std::vector<CUstream_st*> own;
+  for (CUstream_st* stream : streams) {
+    if (stream->owner == std::this_thread::get_id()) own.push_back(stream);
+  }
+  return own;
 }
 
 struct EmulatedGraph : CudaGraph {
   std::vector<std::function<void()>> work;
 };
-
-void* allocate_filled(std::size_t bytes) {
-  void* memory = ::operator new (bytes > 0 ? bytes : 1, std::align_val_t{kAlignment});
-  std::memset(memory, 0xFF, bytes);  // NaN in every float format
-  return memory;
-}
-
-void release_memory(void* memory) noexcept {
-  ::operator delete (memory, std::align_val_t{kAlignment});
-}
 
 void run_waiting(CUstream_st* stream) {
   const auto work = std::exchange(stream->waiting, {});
@@ -55,35 +51,46 @@ void enqueue(StreamHandle stream, std::function<void()> work) {
   (stream->is_recording ? stream->recorded : stream->waiting).push_back(std::move(work));
 }
 
-void set_device_count(int count) { device_count = count; }
-
 }  // namespace emulation
 
-std::int32_t count_devices(std::string*) { return device_count; }
+std::int32_t count_devices(std::string*) { return emulation::num_devices(); }
 
-DeviceFacts device_facts(std::int32_t) {
-  return {"emulated threads", 4, kDeviceBytes, kDeviceBytes};
+DeviceFacts device_facts(std::int32_t device) {
+  return {"emulated threads", 4, emulation::total_bytes(), emulation::free_bytes(device)};
 }
 
-void* allocate_device_memory(std::size_t bytes) { return allocate_filled(bytes); }
+void* allocate_device_memory(std::size_t bytes) { return emulation::take_memory(bytes); }
 // As on a device, work that may use the memory is done first.
 void free_device_memory(void* memory) noexcept {
   for (CUstream_st* stream : streams_of_thread()) run_waiting(stream);
-  release_memory(memory);
+  emulation::give_memory(memory);
 }
-void* allocate_pinned_memory(std::size_t bytes) { return allocate_filled(bytes); }
-void free_pinned_memory(void* memory) noexcept { release_memory(memory); }
+void* allocate_pinned_memory(std::size_t bytes) {
+  void* memory = ::operator new (bytes > 0 ? bytes : 1, std::align_val_t{kAlignment});
+  std::memset(memory, 0xFF, bytes);
+  return memory;
+}
+void free_pinned_memory(void* memory) noexcept {
+  ::operator delete (memory, std::align_val_t{kAlignment});
+}
 
-CudaStream::CudaStream(std::int32_t device) : handle_(new CUstream_st) {
-  if (device < 0 || device >= device_count) {
-    delete handle_;
-    throw CudaError("no such emulated device");
-  }
-  streams_of_thread().push_back(handle_);
+CudaStream::CudaStream(std::int32_t device) : device_(device) {
+  emulation::use_device(device);
+  handle_ = new CUstream_st;
+  handle_->owner = std::this_thread::get_id();
+  const std::lock_guard lock(streams_mutex);
+  streams.push_back(handle_);
 }
 CudaStream::~CudaStream() {
-  std::erase(streams_of_thread(), handle_);
+  const std::lock_guard lock(streams_mutex);
+  std::erase(streams, handle_);
   delete handle_;
+}
+
+void CudaStream::use() const {
+  emulation::use_device(device_);
+  const std::lock_guard lock(streams_mutex);
+  handle_->owner = std::this_thread::get_id();
 }
 
 void CudaStream::copy_to_device(void* device, const void* host, std::size_t bytes) {
@@ -98,6 +105,7 @@ void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
 
 void CudaStream::synchronize() {
   if (handle_->is_recording) throw CudaError("a stream that records was synchronized");
+  emulation::count_wait(device_);
   run_waiting(handle_);
   report_failure(handle_);
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/stream.h"
@@ -12,14 +13,12 @@ struct CUstream_st {
   std::vector<std::function<void()>> waiting;
   std::vector<std::function<void()>> recorded;
   bool is_recording = false;
+  std::thread::id owner;
   std::string failure;  // of work that nobody has asked about yet
 };
 
 namespace batchmill::emulation {
 
 void enqueue(StreamHandle stream, std::function<void()> work);
-
-// Devices that emulation pretends to have (1 unless a test says so).
-void set_device_count(int count);
 
 }  // namespace batchmill::emulation

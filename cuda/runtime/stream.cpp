@@ -75,11 +75,13 @@ void* allocate_pinned_memory(std::size_t bytes) {
 }
 void free_pinned_memory(void* memory) noexcept { cudaFreeHost(memory); }
 
-CudaStream::CudaStream(std::int32_t device) {
-  check_cuda(cudaSetDevice(device), "choice of a device");
+CudaStream::CudaStream(std::int32_t device) : device_(device) {
+  use();
   check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream");
 }
 CudaStream::~CudaStream() { cudaStreamDestroy(handle_); }
+
+void CudaStream::use() const { check_cuda(cudaSetDevice(device_), "choice of a device"); }
 
 void CudaStream::copy_to_device(void* device, const void* host, std::size_t bytes) {
   check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, handle_),

@@ -81,6 +81,7 @@ list(TRANSFORM BATCHMILL_CUDA_HOST_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/cuda/"
 set(BATCHMILL_EMULATION_SOURCES
   attention_plan.cpp
   emulation/block_runner.cpp
+  emulation/devices.cpp
   emulation/stream.cpp
 )
 list(TRANSFORM BATCHMILL_EMULATION_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/cuda/")
