@@ -4,6 +4,7 @@
 
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/logging.h"
 #include "tools/settings.h"
 #include "tools/submission.h"
 
@@ -111,5 +112,6 @@ int run_tool(int argc, char** argv) {
 }  // namespace batchmill
 
 int main(int argc, char** argv) {
+  batchmill::log_to_stderr("warn");  // standard output is for data
   return batchmill::run_guarded("batchmill", [&] { return batchmill::run_tool(argc, argv); });
 }

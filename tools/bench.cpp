@@ -14,6 +14,7 @@
 #include "tools/bench_workloads.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
+#include "tools/devices.h"
 #include "tools/exit_code.h"
 #include "tools/quality.h"
 #include "tools/served_models.h"
@@ -189,6 +190,7 @@ int bench(const Settings& settings, BenchFlags flags) {
     throw ToolError(kExitUsage,
                     "bench measures models that generate text; this one makes embeddings");
   }
+  require_cpu(config.models.front(), "bench");
   const CpuOptions options = cpu_options(config, config.models.front());
   EngineOptions engine_options = config.engine.options;
   engine_options.max_context_tokens = model.config().max_context_tokens;
@@ -287,6 +289,7 @@ int bench(const Settings& settings, BenchFlags flags) {
 int bench_quality(const Settings& settings) {
   const DaemonConfig config = settings.load();
   const std::vector<ServedModel> models = open_models(config);
+  require_cpu(config.models.front(), "bench");
   const CpuOptions options = cpu_options(config, config.models.front());
   const QualityReport report = measure_quality(*models.front().model, options);
   const QualityRun& f32 = report.runs.front();

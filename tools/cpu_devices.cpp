@@ -23,10 +23,6 @@ CpuDType parse_dtype(const std::string& text) {
 }  // namespace
 
 CpuOptions cpu_options(const DaemonConfig& config, const ModelConfigEntry& entry) {
-  if (entry.device != "auto" && entry.device != "cpu") {
-    throw ToolError(kExitUsage,
-                    fmt::format("device {}: not supported yet; auto and cpu are", entry.device));
-  }
   CpuOptions options;
   options.dtype = parse_dtype(entry.dtype);
   options.kv_dtype = parse_dtype(entry.kv_dtype);

@@ -1,4 +1,4 @@
-// The device that lines run on: this machine's processors. The only place that picks a backend.
+// This machine's processors as a device for lines.
 #pragma once
 
 #include <string>

@@ -7,7 +7,8 @@
 
 #include "engine/embedder.h"
 #include "engine/engine.h"
-#include "tools/cpu_devices.h"
+#include "engine/tensor.h"
+#include "tools/devices.h"
 #include "tools/exit_code.h"
 #include "tools/job_access.h"
 
@@ -101,7 +102,7 @@ DeviceRates measure_rates(const DaemonConfig& config, const ServedModel& served)
   DaemonConfig small = config;
   small.engine.kv_cache_bytes =
       kPoolTokens * served.model->config().kv_bytes_per_token(dtype_bytes(DType::kF32));
-  const Device device = cpu_devices(small)(served);
+  const Device device = make_devices(small)(served);
   const std::int32_t context = served.model->config().max_context_tokens;
   EngineOptions options = config.engine.options;
   options.max_context_tokens = context;

@@ -11,6 +11,7 @@
 #include "storage/repair.h"
 #include "tools/commands.h"
 #include "tools/cpu_devices.h"
+#include "tools/devices.h"
 #include "tools/exit_code.h"
 #include "tools/job_access.h"
 #include "tools/served_models.h"
@@ -119,8 +120,7 @@ class Doctor {
       check->detail = fmt::format("kernels for {}; {} is used", sets,
                                   instruction_set_name(best_instruction_set()));
     });
-    check("gpu",
-          [](Check* check) { check->detail = "not used: this program has no GPU backend yet"; });
+    check("gpu", [](Check* check) { check->detail = describe_gpus(); });
   }
 
   void check_models() {

@@ -14,7 +14,7 @@
 #include "config/data_directory.h"
 #include "storage/data_directory.h"
 #include "storage/job_store.h"
-#include "tools/cpu_devices.h"
+#include "tools/devices.h"
 #include "tools/exit_code.h"
 #include "tools/signals.h"
 
@@ -123,7 +123,7 @@ std::unique_ptr<Daemon> start_daemon(const DaemonConfig& config, const DaemonOpt
   const auto give_up = std::chrono::steady_clock::now() + kReaderPatience;
   while (true) {
     try {
-      return std::make_unique<Daemon>(options, models, cpu_devices(config));
+      return std::make_unique<Daemon>(options, models, make_devices(config));
     } catch (const StorageError& error) {
       const bool reader = error.kind() == StorageError::Kind::kLocked &&
                           DataDirectory::holder(options.data_directory) == 0;
