@@ -78,7 +78,7 @@ class ProgramTest(unittest.TestCase):
         return process
 
     def start_daemon(self, *args, env=None, model=TINY_MODEL):
-        """A batchmilld that has said that it is ready."""
+        """A batchmilld that has said that it is ready; `said` is all that it has said until then."""
         process = self.start("batchmilld", "--model", model, *args,
                              env={"BATCHMILL_DAEMON_LOG_LEVEL": "warn", **(env or {})})
         end = time.monotonic() + DEADLINE_S
@@ -89,6 +89,7 @@ class ProgramTest(unittest.TestCase):
             line = process.stderr.readline()
             self.assertTrue(line, f"the daemon ended: {said}")
             said += line
+        process.said = said
         return process
 
     def end(self, process, number=signal.SIGTERM, exit_code=0):
