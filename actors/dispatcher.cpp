@@ -48,6 +48,14 @@ void feed_devices(DispatcherState& state, ActorContext& context, OpenAttempts& a
   }
 }
 
+// A device that asked for more while its last lines ran is idle when those have ended, and an idle
+// one asks for one line (DeviceLoop::ask_for_more).
+void limit_idle_devices(DispatcherState& state) {
+  for (auto& [device, request] : state.hungry) {
+    if (state.picker->num_in_flight(device) == 0) request.max_lines = 1;
+  }
+}
+
 // Lines that were given back in good order show no sign of poison.
 void forgive_attempts(const std::vector<LineKey>& lines, ActorContext& context) {
   try {
@@ -89,12 +97,14 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
       [=](done_atom, const std::vector<LineKey>& lines) {
         attempts->remove(lines);
         self->state.picker->done(lines);
+        limit_idle_devices(self->state);
         feed();
       },
       [=](returned_atom, const std::vector<LineKey>& lines) {
         attempts->remove(lines);
         forgive_attempts(lines, *context);
         self->state.picker->returned(lines);
+        limit_idle_devices(self->state);
         feed();
       },
       [=](changed_atom, const JobId& job) {

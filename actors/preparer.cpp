@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,6 +15,10 @@ constexpr std::size_t kMaxChunkLines = 512;
 constexpr std::size_t kMaxChunkBytes = 8 << 20;
 constexpr std::size_t kMaxErrors = 100;  // kept of a strict job
 constexpr std::chrono::seconds kRetryAfter{1};
+// How much nicer than other threads those that prepare are: where a device computes on all cores,
+// one late thread of it holds up the others, and lines are prepared thousands of times as fast as
+// they run. Not 19, so that a lock held by a thread that has to wait is soon free.
+constexpr int kPreparingNice = 15;
 
 // A job that arrives while others run has its first minute of work in the short lane.
 constexpr double kShortLaneSeconds = 60.0;
@@ -25,6 +30,8 @@ using Context = std::shared_ptr<ActorContext>;
 PreparingWorkerActor::behavior_type preparing_worker(
     PreparingWorkerActor::pointer, Context context,
     std::shared_ptr<const LinePreparer> line_preparer) {
+  // On Linux, of this thread alone. Where it is refused, preparing only takes more from a device.
+  [[maybe_unused]] const int nice_now = ::nice(kPreparingNice);
   return {[=](prepare_atom, const ChunkPart& part) {
     PreparedPart prepared;
     for (std::size_t i = part.begin; i < part.end; ++i) {
@@ -255,7 +262,7 @@ PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerSt
                                       std::shared_ptr<const LinePreparer> line_preparer) {
   for (std::int32_t i = 0; i < std::max(context->options.preparer_threads, 1); ++i) {
     self->state.workers.push_back(
-        self->spawn<caf::linked>(preparing_worker, context, line_preparer));
+        self->spawn<caf::linked + caf::detached>(preparing_worker, context, line_preparer));
   }
   self->state.refresh = std::make_unique<PlanRefresh>(context, line_preparer);
   self->send(self, refresh_atom::value);

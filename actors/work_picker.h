@@ -50,6 +50,7 @@ class WorkPicker {
   void job_changed(const JobId& job);  // paused, resumed, ended
 
   std::size_t num_in_flight() const { return in_flight_.size(); }
+  std::size_t num_in_flight(std::uint32_t device) const { return num_in_flight_[device]; }
 
  private:
   struct Level {

@@ -119,6 +119,9 @@ rocksdb::DBOptions database_options(const StorageOptions& options, bool read_onl
       std::make_shared<rocksdb::WriteBufferManager>(options.write_buffer_bytes);
   out.max_open_files = options.max_open_files;
   out.max_background_jobs = 2;
+  // Compaction makes way for threads that somebody waits for. Where it cannot, it does not.
+  out.env->LowerThreadPoolCPUPriority(rocksdb::Env::LOW, rocksdb::CpuPriority::kLow)
+      .PermitUncheckedError();
   out.bytes_per_sync = 1 << 20;
   out.listeners.push_back(std::make_shared<NoRecoveryOfItsOwn>());
   out.max_bgerror_resume_count = 0;

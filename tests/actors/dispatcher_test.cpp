@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <future>
+#include <mutex>
 #include <numeric>
 #include <random>
 
@@ -18,12 +21,37 @@ namespace {
 constexpr std::chrono::seconds kPatience{60};
 constexpr const char* kFingerprint = "00000000000000aa";
 
-using Received = std::shared_ptr<std::promise<std::size_t>>;
+// What devices were given, one list a message. Thread-safe.
+class Deliveries {
+ public:
+  void add(const std::vector<WorkItem>& items) {
+    const std::lock_guard lock(mutex_);
+    lists_.push_back(items);
+    arrived_.notify_all();
+  }
+  bool empty() const {
+    const std::lock_guard lock(mutex_);
+    return lists_.empty();
+  }
+  // The next one; waits for it.
+  std::vector<WorkItem> take() {
+    std::unique_lock lock(mutex_);
+    if (!arrived_.wait_for(lock, kPatience, [&] { return !lists_.empty(); })) return {};
+    std::vector<WorkItem> items = std::move(lists_.front());
+    lists_.pop_front();
+    return items;
+  }
 
-// A device that says how many lines it was given first.
-DeviceWorkerActor::behavior_type receiving_device(DeviceWorkerActor::pointer, Received received) {
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<std::vector<WorkItem>> lists_;
+};
+
+DeviceWorkerActor::behavior_type receiving_device(DeviceWorkerActor::pointer,
+                                                  std::shared_ptr<Deliveries> deliveries) {
   return {
-      [=](work_atom, const std::vector<WorkItem>& items) { received->set_value(items.size()); },
+      [=](work_atom, const std::vector<WorkItem>& items) { deliveries->add(items); },
       [](changed_atom, const JobId&) {},
       [](done_atom, const std::string&) {},
   };
@@ -39,6 +67,27 @@ class DispatcherTest : public ::testing::Test {
     context_->store = store_.get();
     context_->clock = &clock_;
     context_->live = &live_;
+    tested_ = system_.spawn(dispatcher, context_, std::vector<std::string>{kFingerprint},
+                            std::make_shared<OpenAttempts>());
+    context_->directory.set_devices({system_.spawn(receiving_device, deliveries_)});
+  }
+  ~DispatcherTest() override {
+    caf::scoped_actor self{system_};
+    self->send_exit(tested_, caf::exit_reason::user_shutdown);
+    for (const auto& device : context_->directory.devices()) {
+      self->send_exit(device, caf::exit_reason::user_shutdown);
+    }
+    tested_ = nullptr;
+    context_->directory.clear();
+  }
+
+  // The dispatcher has answered all messages so far.
+  bool is_done() {
+    caf::scoped_actor self{system_};
+    bool alive = false;
+    self->request(tested_, kPatience, flush_atom::value, true)
+        .receive([&](bool answer) { alive = answer; }, [](const caf::error&) {});
+    return alive;
   }
 
   void plan_lines(std::uint64_t count) {
@@ -60,6 +109,16 @@ class DispatcherTest : public ::testing::Test {
     store_->commit_prepared(id, std::move(prepared), 1'700'000'000);
   }
 
+  void finish(const WorkItem& item) {
+    LineResult result;
+    result.key = item.key;
+    result.attempt = item.attempt;
+    result.outcome = LineOutcome::kCompleted;
+    result.output = "{}";
+    store_->commit_results(std::span(&result, 1), std::span(&item.plan_key, 1), 1'700'000'001);
+    caf::anon_send(tested_, done_atom::value, std::vector<LineKey>{item.key});
+  }
+
   TemporaryDirectory directory_;
   std::shared_ptr<FullableFileSystem> disk_ = std::make_shared<FullableFileSystem>();
   std::unique_ptr<rocksdb::Env> env_;
@@ -69,35 +128,36 @@ class DispatcherTest : public ::testing::Test {
   std::shared_ptr<ActorContext> context_ = std::make_shared<ActorContext>();
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
+  std::shared_ptr<Deliveries> deliveries_ = std::make_shared<Deliveries>();
+  DispatcherActor tested_;
 };
 
 TEST_F(DispatcherTest, AdmitsLinesOnceTheDiskHasSpaceAgain) {
   plan_lines(3);
-  const Received received = std::make_shared<std::promise<std::size_t>>();
-  std::future<std::size_t> num_lines = received->get_future();
-  const DispatcherActor tested =
-      system_.spawn(dispatcher, context_, std::vector<std::string>{kFingerprint},
-                    std::make_shared<OpenAttempts>());
-  context_->directory.set_devices({system_.spawn(receiving_device, received)});
-
   disk_->is_full = true;
-  caf::scoped_actor self{system_};
-  caf::anon_send(tested, pull_atom::value, WorkRequest{0, 100, 1'000'000});
-  bool alive = false;
-  self->request(tested, kPatience, flush_atom::value, true)
-      .receive([&](bool answer) { alive = answer; }, [](const caf::error&) {});
-  EXPECT_TRUE(alive);
-  EXPECT_EQ(num_lines.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  caf::anon_send(tested_, pull_atom::value, WorkRequest{0, 100, 1'000'000});
+  EXPECT_TRUE(is_done());
+  EXPECT_TRUE(deliveries_->empty());
 
   disk_->is_full = false;
-  ASSERT_EQ(num_lines.wait_for(kPatience), std::future_status::ready);
-  EXPECT_EQ(num_lines.get(), 3u);
+  EXPECT_EQ(deliveries_->take().size(), 3u);
+}
 
-  self->send_exit(tested, caf::exit_reason::user_shutdown);
-  for (const auto& device : context_->directory.devices()) {
-    self->send_exit(device, caf::exit_reason::user_shutdown);
-  }
-  context_->directory.clear();
+// The device asked for more while its last line ran. It gets the first line of the next job alone,
+// as any idle device.
+TEST_F(DispatcherTest, AWishFromBusierTimesIsForOneLine) {
+  plan_lines(1);
+  caf::anon_send(tested_, pull_atom::value, WorkRequest{0, 1, 1'000'000});
+  const std::vector<WorkItem> first = deliveries_->take();
+  ASSERT_EQ(first.size(), 1u);
+  caf::anon_send(tested_, pull_atom::value, WorkRequest{0, 100, 1'000'000});
+  finish(first.front());
+
+  plan_lines(8);
+  caf::anon_send(tested_, plan_atom::value);
+  EXPECT_EQ(deliveries_->take().size(), 1u);
+  caf::anon_send(tested_, pull_atom::value, WorkRequest{0, 100, 1'000'000});
+  EXPECT_EQ(deliveries_->take().size(), 7u);
 }
 
 // A line of one of `num_families` families whose prompts share more than 150 tokens.
