@@ -30,10 +30,15 @@ void LineSplitter::feed(std::string_view bytes, std::vector<InputLine>* lines) {
     const std::size_t end = bytes.find('\n');
     const std::string_view piece = bytes.substr(0, end);
     offset_bytes_ += piece.size();
-    keep(piece);
-    if (end == std::string_view::npos) return;
-    offset_bytes_ += 1;
-    end_line(lines);
+    if (end != std::string_view::npos && at_line_start() && piece.size() <= max_line_bytes_) {
+      offset_bytes_ += 1;
+      add_line(strip(piece), false, lines);
+    } else {
+      keep(piece);
+      if (end == std::string_view::npos) return;
+      offset_bytes_ += 1;
+      end_line(lines);
+    }
     bytes.remove_prefix(end + 1);
   }
 }
@@ -51,15 +56,20 @@ void LineSplitter::keep(std::string_view piece) {
 }
 
 void LineSplitter::end_line(std::vector<InputLine>* lines) {
+  const std::string_view content = skipping_ ? std::string_view(partial_) : strip(partial_);
+  add_line(content, skipping_ || content.size() > max_line_bytes_, lines);
+  partial_.clear();
+  skipping_ = false;
+}
+
+void LineSplitter::add_line(std::string_view content, bool too_long,
+                            std::vector<InputLine>* lines) {
   InputLine line;
   line.line = next_line_++;
   line.end_offset_bytes = offset_bytes_;
-  const std::string_view content = skipping_ ? std::string_view(partial_) : strip(partial_);
-  line.too_long = skipping_ || content.size() > max_line_bytes_;
-  line.bytes = line.too_long ? content.substr(0, kKeptOfLongLine) : content;
+  line.too_long = too_long;
+  line.bytes = too_long ? content.substr(0, kKeptOfLongLine) : content;
   lines->push_back(std::move(line));
-  partial_.clear();
-  skipping_ = false;
 }
 
 }  // namespace batchmill

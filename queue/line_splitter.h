@@ -33,6 +33,7 @@ class LineSplitter {
  private:
   void keep(std::string_view piece);  // a part of a line, without its LF
   void end_line(std::vector<InputLine>* lines);
+  void add_line(std::string_view content, bool too_long, std::vector<InputLine>* lines);
 
   std::uint64_t max_line_bytes_;
   std::uint64_t next_line_;
