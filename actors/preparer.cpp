@@ -82,71 +82,80 @@ void make_duplicate(PreparedLine* line, const LineKey& key, std::uint64_t owner,
       fmt::format("custom_id: line {} has the same custom_id", owner), now_us);
 }
 
-void check_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
-  JobProgress& progress = progress_of(state, *context, chunk.job);
+// Fails the lines of a chunk whose custom_id an earlier line owns. Returns the ids that lines of
+// the chunk own.
+std::vector<std::pair<std::string, std::uint64_t>> find_duplicates(const Context& context,
+                                                                   Chunk& chunk) {
+  std::vector<std::pair<PreparedLine*, LineKey>> lines;
+  std::vector<std::string> ids;
+  auto stored = chunk.lines->begin();
   for (PreparedPart& part : chunk.parts) {
     for (PreparedLine& line : part.lines) {
-      const std::uint64_t number = ++progress.checked_through;
-      if (line.custom_id && !progress.seen_ids.insert(*line.custom_id).second) {
-        line.failure =
-            LinePreparer::failure({chunk.job.id, number}, line.custom_id, "duplicate_custom_id",
-                                  "custom_id: an earlier line has the same custom_id", 0);
-      }
-      if (line.failure && progress.errors.size() < kMaxErrors) {
-        const Json record = Json::parse(line.failure->output);
-        progress.errors.push_back(
-            {line.failure->error_code, record["error"]["message"].get<std::string>(), number});
-      }
+      const LineKey key{chunk.job.id, (stored++)->line};
+      if (!line.custom_id) continue;
+      lines.emplace_back(&line, key);
+      ids.push_back(*line.custom_id);
     }
   }
+  const std::vector<std::uint64_t> owners = context->store->find_owners(chunk.job.id, ids);
+  std::map<std::string, std::uint64_t> new_owners;
+  std::vector<std::pair<std::string, std::uint64_t>> owned;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto& [line, key] = lines[i];
+    std::uint64_t owner = owners[i];
+    if (owner == 0) owner = new_owners.emplace(ids[i], key.line).first->second;
+    if (owner == key.line) {
+      owned.emplace_back(std::move(ids[i]), key.line);
+    } else {
+      make_duplicate(line, key, owner, context->clock->now_us());
+    }
+  }
+  return owned;
+}
+
+void check_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
+  JobProgress& progress = progress_of(state, *context, chunk.job);
+  context->store->claim_ids(chunk.job.id, find_duplicates(context, chunk));
+  auto stored = chunk.lines->begin();
+  for (const PreparedPart& part : chunk.parts) {
+    for (const PreparedLine& line : part.lines) {
+      progress.checked_through = (stored++)->line;
+      if (!line.failure || progress.errors.size() == kMaxErrors) continue;
+      const Json record = Json::parse(line.failure->output);
+      progress.errors.push_back({line.failure->error_code,
+                                 record["error"]["message"].get<std::string>(),
+                                 progress.checked_through});
+    }
+  }
+}
+
+void add_line(JobProgress& progress, PreparedLine line, JobStore::Prepared* prepared) {
+  for (std::string& field : line.ignored_fields) {
+    std::string warning = fmt::format("unknown field ignored: {}", field);
+    if (progress.warned.insert(warning).second) prepared->warnings.push_back(std::move(warning));
+  }
+  if (line.failure) prepared->failures.push_back(std::move(*line.failure));
+  if (!line.entry) return;
+  if (progress.short_lane_tokens > 0.0) {
+    line.entry->short_lane = true;
+    for (const auto& prompt : line.entry->prompts) {
+      progress.short_lane_tokens -= static_cast<double>(prompt.size());
+    }
+    progress.short_lane_tokens -=
+        static_cast<double>(line.entry->num_choices) * line.entry->max_tokens;
+  }
+  prepared->entries.push_back(std::move(*line.entry));
 }
 
 void commit_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
   JobStore& store = *context->store;
   JobProgress& progress = progress_of(state, *context, chunk.job);
   JobStore::Prepared prepared;
-  prepared.first_line = chunk.lines->front().line;
+  prepared.first_line = chunk.lines->front().first_line();
   prepared.last_line = chunk.lines->back().line;
-
-  std::vector<PreparedLine*> lines;
-  std::vector<std::string> ids;
+  prepared.custom_ids = find_duplicates(context, chunk);
   for (PreparedPart& part : chunk.parts) {
-    for (PreparedLine& line : part.lines) {
-      lines.push_back(&line);
-      if (line.custom_id) ids.push_back(*line.custom_id);
-    }
-  }
-  const std::vector<std::uint64_t> owners = store.find_owners(chunk.job.id, ids);
-  std::map<std::string, std::uint64_t> new_owners;
-  std::size_t next_id = 0;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    PreparedLine& line = *lines[i];
-    const LineKey key{chunk.job.id, prepared.first_line + i};
-    if (line.custom_id) {
-      std::uint64_t owner = owners[next_id++];
-      if (owner == 0) owner = new_owners.emplace(*line.custom_id, key.line).first->second;
-      if (owner == key.line) {
-        prepared.custom_ids.emplace_back(*line.custom_id, key.line);
-      } else {
-        make_duplicate(&line, key, owner, context->clock->now_us());
-      }
-    }
-    for (std::string& field : line.ignored_fields) {
-      std::string warning = fmt::format("unknown field ignored: {}", field);
-      if (progress.warned.insert(warning).second) prepared.warnings.push_back(std::move(warning));
-    }
-    if (line.failure) prepared.failures.push_back(std::move(*line.failure));
-    if (line.entry) {
-      if (progress.short_lane_tokens > 0.0) {
-        line.entry->short_lane = true;
-        for (const auto& prompt : line.entry->prompts) {
-          progress.short_lane_tokens -= static_cast<double>(prompt.size());
-        }
-        progress.short_lane_tokens -=
-            static_cast<double>(line.entry->num_choices) * line.entry->max_tokens;
-      }
-      prepared.entries.push_back(std::move(*line.entry));
-    }
+    for (PreparedLine& line : part.lines) add_line(progress, std::move(line), &prepared);
   }
   const bool planned = !prepared.entries.empty();
   store.commit_prepared(chunk.job.id, std::move(prepared), context->clock->now_s());
@@ -166,7 +175,6 @@ bool end_of_lines(PreparerState& state, const Context& context, const Job& job, 
   JobProgress& progress = progress_of(state, *context, job);
   if (progress.errors.empty()) {
     store.set_strict_checked(job.id);
-    progress.seen_ids.clear();
     return false;
   }
   spdlog::info("{} is strict and has bad lines: nothing of it runs", job.id.to_string());

@@ -7,7 +7,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "actors/context.h"
@@ -21,7 +20,6 @@ struct JobProgress {
   // A strict job is read twice: all lines are checked before one may run.
   std::uint64_t checked_through = 0;
   std::vector<JobState::JobError> errors;
-  std::unordered_set<std::string> seen_ids;
   // Tokens of work that may still use the short lane.
   double short_lane_tokens = 0.0;
   std::set<std::string> warned;
