@@ -180,7 +180,16 @@ void take_step(Upload& upload, UploadSession::Step step, const ActorContext& con
     upload.too_many_lines = upload.max_lines != 0 && line.line > upload.max_lines;
     if (upload.too_many_lines) break;
     upload.offset_bytes = line.end_offset_bytes;
-    upload.lines.push_back({line.line, std::move(line.bytes), line.too_long});
+    StoredLine stored{line.line, std::move(line.bytes), line.too_long};
+    // Blank lines in a row are one record, however many.
+    if (!upload.lines.empty() && stored.is_blank() && upload.lines.back().is_blank()) {
+      StoredLine& run = upload.lines.back();
+      run.bytes.clear();
+      run.line = line.line;
+      ++run.num_lines;
+      continue;
+    }
+    upload.lines.push_back(std::move(stored));
   }
   if (step.reply) context.reply(upload.peer, {std::move(*step.reply), "", false});
 }

@@ -119,12 +119,13 @@ TEST(DaemonTest, RunsNothingOfAStrictJobWithABadLine) {
   TestDaemon daemon;
   daemon.start();
   const std::string job =
-      daemon.submit(many_lines(20) + "{broken\n" + many_lines(1), {{"strict", true}});
+      daemon.submit(many_lines(20) + "\n\n\n{broken\n" + many_lines(1), {{"strict", true}});
   const Json batch = daemon.wait(job);
   EXPECT_EQ(batch["status"], "failed");
   ASSERT_EQ(batch["errors"]["data"].size(), 2u);
-  EXPECT_EQ(batch["errors"]["data"][0]["line"], 21);
+  EXPECT_EQ(batch["errors"]["data"][0]["line"], 24);
   EXPECT_EQ(batch["errors"]["data"][0]["code"], "invalid_json_line");
+  EXPECT_EQ(batch["errors"]["data"][1]["line"], 25);
   EXPECT_EQ(batch["errors"]["data"][1]["code"], "duplicate_custom_id");
   EXPECT_EQ(daemon.num_rows(), 0);
   EXPECT_EQ(daemon.wait(daemon.submit(many_lines(20), {{"strict", true}}))["status"], "completed");
