@@ -36,7 +36,8 @@ bool PlanCursor::in_sweep(const PlanItem& item) const {
          common_prefix_tokens(last_admitted_, item.key) >= kSharedPrefixTokens;
 }
 
-std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem&)>& admissible) {
+std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem&)>& admissible,
+                                         const std::set<JobId>& skipped) {
   // The rest of the sweep under way, then at most one whole sweep.
   int sweeps_started = 0;
   while (true) {
@@ -55,20 +56,20 @@ std::optional<PlanItem> PlanCursor::next(const std::function<bool(const PlanItem
       ++sweeps_started;
       start_sweep();
     }
-    read_on();
+    read_on(skipped);
   }
 }
 
-void PlanCursor::read_on() {
-  PlanPage page = store_->read_plan({position_, level_.limit}, kRefillEntries);
+void PlanCursor::read_on(const std::set<JobId>& skipped) {
+  PlanPage page = store_->read_plan({position_, level_.limit}, kRefillEntries, skipped);
   at_end_ = page.at_end;
   position_ = std::move(page.next);
   buffer_.assign(std::make_move_iterator(page.items.begin()),
                  std::make_move_iterator(page.items.end()));
 }
 
-std::int32_t PlanCursor::shared_with_rest() {
-  while (buffer_.empty() && !at_end_) read_on();
+std::int32_t PlanCursor::shared_with_rest(const std::set<JobId>& skipped) {
+  while (buffer_.empty() && !at_end_) read_on(skipped);
   if (buffer_.empty()) return -1;
   // The order is that of the prefixes: nobody behind the next entry shares more than it does.
   return static_cast<std::int32_t>(common_prefix_tokens(last_admitted_, buffer_.front().key));

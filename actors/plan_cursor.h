@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "storage/job_store.h"
 
@@ -28,21 +29,25 @@ class PlanCursor {
 
   PlanCursor(const JobStore* store, PlanLevel level);
 
-  // The next entry for which `admissible` holds; absent after a whole sweep without one.
-  std::optional<PlanItem> next(const std::function<bool(const PlanItem&)>& admissible);
+  // The next entry of no job in `skipped` for which `admissible` holds; absent after a whole sweep
+  // without one.
+  std::optional<PlanItem> next(const std::function<bool(const PlanItem&)>& admissible,
+                               const std::set<JobId>& skipped = {});
 
   // How many leading tokens the entry that next() gave last shares with those behind it in the
   // sweep, as far as keys tell. -1: none is behind it, and what comes next is not known.
-  std::int32_t shared_with_rest();
+  std::int32_t shared_with_rest(const std::set<JobId>& skipped = {});
 
   // The plan has new entries: those ahead of the cursor may join the sweep under way.
   void refresh();
 
   const PlanLevel& level() const { return level_; }
+  // Entries with larger numbers came after the sweep under way, or the last one, had begun.
+  std::uint64_t frozen_serial() const { return frozen_serial_; }
 
  private:
   void start_sweep();
-  void read_on();
+  void read_on(const std::set<JobId>& skipped);
   bool in_sweep(const PlanItem& item) const;
 
   const JobStore* store_;

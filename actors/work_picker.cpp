@@ -17,6 +17,7 @@ void WorkPicker::refresh_levels() {
   // A level that has run dry keeps its cursor: its place in the sweep and its share are still true
   // when entries come again. Their number is bounded by priorities × lanes × models.
   job_may_run_.clear();  // of jobs that have ended, too
+  skipped_jobs_.clear();
   double least = 0.0;
   bool any = false;
   for (const auto& [key, level] : levels_) {
@@ -28,13 +29,15 @@ void WorkPicker::refresh_levels() {
     const auto it = levels_.find(found.first);
     if (it == levels_.end()) {
       levels_.emplace(found.first, Level{PlanCursor(store_, found), least});
-    } else if (it->second.exhausted) {
+    } else if (it->second.exhausted &&
+               (entries_freed_ || found.newest_serial > it->second.swept_serial)) {
       // Time spent without work earns no credit.
       it->second.virtual_tokens = std::max(it->second.virtual_tokens, least);
       it->second.exhausted = false;
     }
   }
   levels_stale_ = false;
+  entries_freed_ = false;
 }
 
 double WorkPicker::weight(const PlanLevel& level) const {
@@ -69,6 +72,7 @@ bool WorkPicker::job_may_run(const JobId& job) {
   const std::optional<Job> found = store_->job(job);
   const bool may_run = found && !found->ended() && !found->state.paused;
   job_may_run_.emplace(job, may_run);
+  if (!may_run) skipped_jobs_.insert(job);
   return may_run;
 }
 
@@ -95,10 +99,11 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
   while (alone.empty() && picked.size() < request.max_lines && tokens < request.max_tokens) {
     Level* level = next_level(device);
     if (level == nullptr) break;
-    const std::optional<PlanItem> item =
-        level->cursor.next([&](const PlanItem& candidate) { return admissible(candidate); });
+    const std::optional<PlanItem> item = level->cursor.next(
+        [&](const PlanItem& candidate) { return admissible(candidate); }, skipped_jobs_);
     if (!item) {
       level->exhausted = true;
+      level->swept_serial = level->cursor.frozen_serial();
       continue;
     }
     std::optional<PlanEntry> entry = store_->plan_entry(item->key);
@@ -114,7 +119,7 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
     work.model = std::move(entry->model);
     work.prompts = std::move(entry->prompts);
     work.request = std::move(entry->request);
-    work.num_wanted_tokens = level->cursor.shared_with_rest();
+    work.num_wanted_tokens = level->cursor.shared_with_rest(skipped_jobs_);
     work.attempt = store_->attempts(std::span(&work.key, 1)).front() + 1;
     in_flight_.emplace(work.key, device);
     if (work.attempt > kMaxAttempts) {
@@ -151,7 +156,7 @@ void WorkPicker::begin_attempts(std::vector<WorkItem>& picked) {
   } catch (const StorageError&) {
     // They were not handed out: the cursors come by again.
     for (const LineKey& key : keys) in_flight_.erase(key);
-    levels_stale_ = true;
+    levels_stale_ = entries_freed_ = true;
     throw;
   }
 }
@@ -177,19 +182,22 @@ void WorkPicker::done(const std::vector<LineKey>& lines) { land(lines); }
 
 void WorkPicker::returned(const std::vector<LineKey>& lines) {
   land(lines);
-  levels_stale_ = true;
+  levels_stale_ = entries_freed_ = true;
 }
 
 void WorkPicker::job_changed(const JobId& job) {
   job_may_run_.erase(job);
+  skipped_jobs_.erase(job);
+  const bool may_run = job_may_run(job);
   for (auto& [device, waiting] : alone_) {
     std::erase_if(waiting, [&](const WorkItem& work) {
-      if (work.key.job != job || job_may_run(job)) return false;
+      if (work.key.job != job || may_run) return false;
       in_flight_.erase(work.key);
       return true;
     });
   }
   levels_stale_ = true;
+  entries_freed_ = entries_freed_ || may_run;
 }
 
 }  // namespace batchmill

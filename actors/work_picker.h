@@ -56,7 +56,8 @@ class WorkPicker {
   struct Level {
     PlanCursor cursor;
     double virtual_tokens = 0.0;  // tokens handed out ÷ weight
-    bool exhausted = false;  // a whole sweep found nothing; cleared by any change
+    bool exhausted = false;  // a whole sweep found nothing that may run …
+    std::uint64_t swept_serial = 0;  // … and covered entries up to this one
   };
 
   void refresh_levels();
@@ -72,12 +73,14 @@ class WorkPicker {
   std::vector<std::string> device_fingerprints_;
   std::map<PlanKey, Level> levels_;  // by first possible key
   bool levels_stale_ = true;
+  bool entries_freed_ = false;  // what a sweep passed over may run now
   std::map<LineKey, std::uint32_t> in_flight_;  // line → device
   std::vector<std::size_t> num_in_flight_;  // [devices]
   std::vector<bool> running_alone_;  // [devices]
   std::vector<std::optional<LineKey>> leading_;  // [devices] a line that came to an idle device
   std::map<std::uint32_t, std::deque<WorkItem>> alone_;  // device → lines waiting to run alone
   std::map<JobId, bool> job_may_run_;  // cache, cleared at every change
+  std::set<JobId> skipped_jobs_;  // that may not run
   std::vector<WorkItem> poisoned_;
 };
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "storage/store.h"
 #include "tests/actors/test_daemon.h"
 
 namespace batchmill::testing {
@@ -13,11 +14,26 @@ namespace {
 
 constexpr const char* kFingerprint = "00000000000000aa";
 
+// Counts the pages of the plan that are read.
+class CountingStore : public Store {
+ public:
+  explicit CountingStore(const std::string& directory)
+      : Store(directory, {}, Mode::kReadWrite, nullptr) {}
+
+  PlanPage read_plan(const PlanRange& range, std::size_t max_entries,
+                     const std::set<JobId>& skipped) const override {
+    ++num_pages;
+    return Store::read_plan(range, max_entries, skipped);
+  }
+
+  mutable int num_pages = 0;
+};
+
 // A store with jobs whose plan entries the test writes itself.
 class WorkPickerTest : public ::testing::Test {
  protected:
   WorkPickerTest()
-      : store_(JobStore::open(directory_.path() + "/store", {}, JobStore::Mode::kReadWrite)),
+      : store_(std::make_unique<CountingStore>(directory_.path() + "/store")),
         picker_(store_.get(), {kFingerprint}) {}
 
   JobId add_job(std::int32_t priority, int lines,
@@ -42,7 +58,7 @@ class WorkPickerTest : public ::testing::Test {
       PlanEntry entry;
       entry.key = {id, static_cast<std::uint64_t>(i)};
       entry.model = "m";
-      entry.fingerprint = kFingerprint;
+      entry.fingerprint = fingerprint_;
       entry.priority = priority;
       entry.short_lane = short_lane;
       entry.prompts = {prompt(i)};
@@ -56,7 +72,8 @@ class WorkPickerTest : public ::testing::Test {
 
   std::vector<WorkItem> pick(std::uint32_t lines) { return picker_.pick({0, lines, UINT64_MAX}); }
   // The lines get results, as the writer gives them.
-  void finish(const std::vector<WorkItem>& items) {
+  void finish(const std::vector<WorkItem>& items) { finish(items, picker_); }
+  void finish(const std::vector<WorkItem>& items, WorkPicker& picker) {
     std::vector<LineResult> results;
     std::vector<PlanKey> plan_keys;
     for (const WorkItem& item : items) {
@@ -69,7 +86,7 @@ class WorkPickerTest : public ::testing::Test {
       plan_keys.push_back(item.plan_key);
     }
     store_->commit_results(results, plan_keys, 1'700'000'002);
-    picker_.done(keys(items));
+    picker.done(keys(items));
   }
 
   static std::vector<LineKey> keys(const std::vector<WorkItem>& items) {
@@ -79,7 +96,8 @@ class WorkPickerTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  std::unique_ptr<JobStore> store_;
+  std::string fingerprint_ = kFingerprint;  // of the entries that are planned from now on
+  std::unique_ptr<CountingStore> store_;
   WorkPicker picker_;
 };
 
@@ -215,6 +233,33 @@ TEST_F(WorkPickerTest, SkipsPausedAndEndedJobs) {
   store_->set_paused(paused, false);
   picker_.job_changed(paused);
   EXPECT_EQ(pick(100).size(), 5u);
+}
+
+// A paused job may hold millions of entries.
+TEST_F(WorkPickerTest, LooksThroughAPausedJobOnceUntilSomethingMayRun) {
+  const auto prompt = [](int i) { return std::vector<TokenId>{i}; };
+  const JobId paused = add_job(0, 3000, prompt);
+  store_->set_paused(paused, true);
+  picker_.job_changed(paused);
+  EXPECT_TRUE(pick(100).empty());
+  store_->num_pages = 0;
+  // The plan of another level changes again and again.
+  const JobId other = add_job(1, 20, prompt);
+  for (int i = 0; i < 20; ++i) {
+    picker_.plan_changed();
+    const std::vector<WorkItem> items = pick(1);
+    ASSERT_EQ(items.size(), 1u);
+    EXPECT_EQ(items[0].key.job, other);
+    finish(items);
+  }
+  EXPECT_TRUE(pick(1).empty());
+  EXPECT_LE(store_->num_pages, 30);  // the paused entries alone are 12 pages
+  // New entries of its own level are found among the paused ones, and so are these in the end.
+  add_job(0, 5, prompt);
+  EXPECT_EQ(pick(100).size(), 5u);
+  store_->set_paused(paused, false);
+  picker_.job_changed(paused);
+  EXPECT_EQ(pick(3000).size(), 3000u);
 }
 
 TEST_F(WorkPickerTest, HandsOutAgainWhatCameBack) {
