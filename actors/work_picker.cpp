@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 namespace batchmill {
@@ -10,7 +11,6 @@ WorkPicker::WorkPicker(JobStore* store, std::vector<std::string> device_fingerpr
     : store_(store),
       device_fingerprints_(std::move(device_fingerprints)),
       num_in_flight_(device_fingerprints_.size(), 0),
-      running_alone_(device_fingerprints_.size(), false),
       leading_(device_fingerprints_.size()) {}
 
 void WorkPicker::refresh_levels() {
@@ -76,6 +76,14 @@ bool WorkPicker::job_may_run(const JobId& job) {
   return may_run;
 }
 
+bool WorkPicker::somebody_waits_alone() const {
+  return std::ranges::any_of(alone_, [](const auto& entry) { return !entry.second.empty(); });
+}
+
+std::size_t WorkPicker::num_running() const {
+  return std::accumulate(num_in_flight_.begin(), num_in_flight_.end(), std::size_t{0});
+}
+
 bool WorkPicker::admissible(const PlanItem& item) {
   return !in_flight_.contains(item.line) && job_may_run(item.line.job);
 }
@@ -91,12 +99,14 @@ bool WorkPicker::is_led(std::uint32_t device) const {
 std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
   const std::uint32_t device = request.device;
   std::vector<WorkItem> picked;
-  if (running_alone_[device] || is_led(device)) return picked;
+  if (alone_device_ != kNoDevice || is_led(device)) return picked;
   if (levels_stale_) refresh_levels();
 
+  // Alone in the process: other devices run empty, too.
   std::deque<WorkItem>& alone = alone_[device];
+  bool may_pick = !somebody_waits_alone();
   std::uint64_t tokens = 0;
-  while (alone.empty() && picked.size() < request.max_lines && tokens < request.max_tokens) {
+  while (may_pick && picked.size() < request.max_lines && tokens < request.max_tokens) {
     Level* level = next_level(device);
     if (level == nullptr) break;
     const std::optional<PlanItem> item = level->cursor.next(
@@ -127,11 +137,12 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
       ++num_in_flight_[device];
     } else if (work.attempt == kAttemptAlone) {
       alone.push_back(std::move(work));
+      may_pick = false;
     } else {
       picked.push_back(std::move(work));
     }
   }
-  const bool runs_alone = picked.empty() && !alone.empty() && num_in_flight_[device] == 0;
+  const bool runs_alone = picked.empty() && !alone.empty() && num_running() == 0;
   if (runs_alone) {
     picked.push_back(std::move(alone.front()));
     alone.pop_front();
@@ -141,7 +152,7 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
     leading_[device] = picked.size() == 1 ? std::optional(picked.front().key) : std::nullopt;
   }
   num_in_flight_[device] += picked.size();
-  running_alone_[device] = runs_alone;
+  if (runs_alone) alone_device_ = device;
   return picked;
 }
 
@@ -173,7 +184,7 @@ void WorkPicker::land(const std::vector<LineKey>& lines) {
     const auto it = in_flight_.find(line);
     if (it == in_flight_.end()) continue;
     --num_in_flight_[it->second];
-    if (num_in_flight_[it->second] == 0) running_alone_[it->second] = false;
+    if (it->second == alone_device_) alone_device_ = kNoDevice;
     in_flight_.erase(it);
   }
 }

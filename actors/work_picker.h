@@ -53,6 +53,8 @@ class WorkPicker {
   std::size_t num_in_flight(std::uint32_t device) const { return num_in_flight_[device]; }
 
  private:
+  static constexpr std::uint32_t kNoDevice = UINT32_MAX;
+
   struct Level {
     PlanCursor cursor;
     double virtual_tokens = 0.0;  // tokens handed out ÷ weight
@@ -62,6 +64,8 @@ class WorkPicker {
 
   void refresh_levels();
   Level* next_level(std::uint32_t device);
+  bool somebody_waits_alone() const;
+  std::size_t num_running() const;  // on all devices
   double weight(const PlanLevel& level) const;
   bool admissible(const PlanItem& item);
   bool job_may_run(const JobId& job);
@@ -76,8 +80,8 @@ class WorkPicker {
   bool entries_freed_ = false;  // what a sweep passed over may run now
   std::map<LineKey, std::uint32_t> in_flight_;  // line → device
   std::vector<std::size_t> num_in_flight_;  // [devices]
-  std::vector<bool> running_alone_;  // [devices]
   std::vector<std::optional<LineKey>> leading_;  // [devices] a line that came to an idle device
+  std::uint32_t alone_device_ = kNoDevice;  // where a line runs alone, if one does
   std::map<std::uint32_t, std::deque<WorkItem>> alone_;  // device → lines waiting to run alone
   std::map<JobId, bool> job_may_run_;  // cache, cleared at every change
   std::set<JobId> skipped_jobs_;  // that may not run

@@ -290,6 +290,38 @@ TEST_F(WorkPickerTest, RunsALineAloneAfterTwoLostAttempts) {
   EXPECT_EQ(pick(100).size(), 3u);
 }
 
+// Alone in the process: what runs on another device would die with it.
+TEST_F(WorkPickerTest, ALineThatRunsAloneHasNoNeighbourOnOtherDevices) {
+  constexpr const char* kOther = "00000000000000bb";
+  const JobId job = add_job(0, 3, [](int i) { return std::vector<TokenId>{i}; });
+  fingerprint_ = kOther;
+  const JobId other = add_job(0, 3, [](int i) { return std::vector<TokenId>{i}; });
+  WorkPicker picker(store_.get(), {kFingerprint, kOther});
+  const auto pick_on = [&](std::uint32_t device, std::uint32_t lines) {
+    return picker.pick({device, lines, UINT64_MAX});
+  };
+  const LineKey suspect{job, 1};
+  store_->begin_attempts(std::span(&suspect, 1));
+  store_->begin_attempts(std::span(&suspect, 1));
+
+  const std::vector<WorkItem> neighbours = pick_on(1, 2);
+  ASSERT_EQ(neighbours.size(), 2u);
+  EXPECT_TRUE(pick_on(0, 100).empty());  // the suspect waits for the other device
+  EXPECT_TRUE(pick_on(1, 100).empty());  // which gets no more
+  finish(neighbours, picker);
+  EXPECT_TRUE(pick_on(1, 100).empty());
+  const std::vector<WorkItem> alone = pick_on(0, 100);
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_EQ(alone[0].key, suspect);
+  EXPECT_TRUE(pick_on(1, 100).empty());
+  finish(alone, picker);
+  const std::vector<WorkItem> last = pick_on(1, 100);
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].key, (LineKey{other, 3}));
+  EXPECT_EQ(last[0].attempt, 1u);
+  EXPECT_EQ(pick_on(0, 100).size(), 2u);
+}
+
 TEST_F(WorkPickerTest, FailsALineThatEndedTheProcessAlone) {
   const JobId job = add_job(0, 2, [](int i) { return std::vector<TokenId>{i}; });
   const LineKey poison{job, 1};
