@@ -46,7 +46,7 @@ LIBRARIES = {
 
 # The standard library (no dot, no slash), C headers and what Linux itself offers.
 SYSTEM = re.compile(
-    r"[a-z0-9_]+|(assert|errno|fcntl|float|immintrin|inttypes|limits|math|poll|pthread|sched|signal|"
+    r"[a-z0-9_]+|(assert|errno|fcntl|float|immintrin|inttypes|limits|malloc|math|poll|pthread|sched|signal|"
     r"stddef|stdint|stdio|stdlib|string|strings|time|unistd|x86intrin|cpuid|pwd|dlfcn|termios)\.h|"
     r"(sys|arpa|netinet|linux)/[a-z_]+\.h")
 
