@@ -56,7 +56,6 @@ class Daemon::Impl {
   std::string control_endpoint_;
   std::unique_ptr<DataDirectory> directory_;
   std::unique_ptr<JobStore> store_;
-  Clock clock_;
   LiveStats live_;
   std::vector<Device> devices_;
   std::vector<EngineOptions> engine_options_;  // [devices]
@@ -85,7 +84,7 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
   context_->options = options_;
   context_->store = store_.get();
   context_->catalog = catalog_.get();
-  context_->clock = &clock_;
+  context_->clock = options_.clock.get();
   context_->live = &live_;
   context_->reply = [this](const PeerId& peer, WireMessage message) {
     server_->send(peer, std::move(message));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/clock.h"
 #include "engine/encoder_runner.h"
 #include "engine/model.h"
 #include "engine/model_runner.h"
@@ -47,6 +48,7 @@ struct DaemonOptions {
   std::int32_t default_max_tokens = 1024;  // chat lines that give none
   std::int32_t max_choices = 128;
   std::int32_t preparer_threads = 2;
+  std::shared_ptr<const Clock> clock = std::make_shared<Clock>();
   std::int32_t scheduler_threads = 0;  // CAF's; 0: what the machine has, at least 4
   // The actors die faster than starting them anew can help: the process should end. Called at most
   // a few times, from an actor's thread.

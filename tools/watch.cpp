@@ -14,7 +14,7 @@ namespace batchmill {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr auto kPollInterval = 250ms;
 constexpr auto kPatience = 60s;
 
@@ -23,7 +23,7 @@ constexpr auto kPatience = 60s;
 Json watch_job(JobAccess& access, const std::string& job, bool quiet,
                std::chrono::seconds patience) {
   Progress progress(quiet);
-  Clock::time_point last_live = Clock::now();
+  SteadyClock::time_point last_live = SteadyClock::now();
   bool told = false;
   const Json question = {{"what", "status"}, {"job", job}};
   while (true) {
@@ -44,14 +44,14 @@ Json watch_job(JobAccess& access, const std::string& job, bool quiet,
       if (error.exit_code() != kExitStore) throw;
     }
     if (live) {
-      last_live = Clock::now();
+      last_live = SteadyClock::now();
       told = false;
-    } else if (Clock::now() - last_live > patience) {
+    } else if (SteadyClock::now() - last_live > patience) {
       progress.clear();
       throw ToolError(kExitUnreachable,
                       fmt::format("job {} has not ended and no daemon answers at {} for {} s", job,
                                   access.endpoint(), patience.count()));
-    } else if (!told && Clock::now() - last_live > 2s) {
+    } else if (!told && SteadyClock::now() - last_live > 2s) {
       progress.clear();
       if (!quiet) std::cerr << "no daemon answers; waiting for one" << std::endl;
       told = true;

@@ -33,6 +33,7 @@ void TestDaemon::start() {
   options.data_directory = directory_.path() + "/data";
   options.engine = options_.engine;
   options.queue = options_.queue;
+  options.clock = clock_;
   options.on_fatal = [this](const std::string& reason) {
     const std::lock_guard lock(mutex_);
     fatal_reason_ = reason;
@@ -69,6 +70,14 @@ void TestDaemon::stop(std::chrono::milliseconds drain_timeout) {
   daemon_->stop(drain_timeout);
   daemon_.reset();
   runner_ = nullptr;
+}
+
+void TestDaemon::set_price(Price price) {
+  options_.price = std::move(price);
+  ServedModel served;
+  served.name = options_.model_name;
+  served.price = options_.price;
+  daemon_->set_prices({served});
 }
 
 void TestDaemon::wait_for(const std::function<bool()>& holds) {

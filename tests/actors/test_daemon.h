@@ -12,6 +12,7 @@
 #include "actors/daemon.h"
 #include "storage/job_store.h"
 #include "tests/actors/test_client.h"
+#include "tests/actors/test_clock.h"
 #include "tests/support/scripted_runner.h"
 
 namespace batchmill::testing {
@@ -49,7 +50,10 @@ class TestDaemon {
   void start();
   // For the next start.
   Options& options() { return options_; }
+  TestClock& clock() { return *clock_; }
   void stop(std::chrono::milliseconds drain_timeout = std::chrono::seconds(10));
+  // Of lines that finish from now on.
+  void set_price(Price price);
   bool running() const { return daemon_ != nullptr; }
 
   // As the client's.
@@ -81,6 +85,7 @@ class TestDaemon {
 
  private:
   Options options_;
+  std::shared_ptr<TestClock> clock_ = std::make_shared<TestClock>();
   TemporaryDirectory directory_;
   ScriptedRunner* runner_ = nullptr;
   std::unique_ptr<Daemon> daemon_;
