@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <filesystem>
 #include <future>
 #include <set>
 
@@ -336,35 +338,34 @@ TEST(DaemonTest, FailsALineWhosePlanEntryCannotBeRead) {
   daemon.stop();
 }
 
-TEST(DaemonTest, ExpiresAJobAtItsDeadlineAndKeepsWhatIsFinished) {
-  TestDaemon daemon;
-  daemon.start();
-  const std::string job = daemon.submit(many_lines(3), {{"deadline_s", 3600}});
-  EXPECT_EQ(daemon.wait(job)["status"], "completed");
-  // A device that stands still: the deadline is all that can end this one.
-  TestDaemon::Options options;
-  std::promise<void> go_on;
-  options.before_step = [gate = go_on.get_future().share()](std::int64_t step) {
-    if (step > 0) gate.wait();
-  };
-  TestDaemon still(options);
-  still.start();
-  const std::string late = still.submit(many_lines(40), {{"deadline_s", 1}});
-  const Json batch = still.wait(late);
-  EXPECT_EQ(batch["status"], "expired");
-  const std::vector<Json> lines = still.results(late);
-  expect_each_once(lines, 40);
-  for (const Json& line : lines) EXPECT_EQ(line["error"]["code"], "batch_expired");
-  go_on.set_value();
-  still.stop();
-  daemon.stop();
+std::size_t entries_of(const char* directory) {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(directory), {}));
 }
 
-TEST(DaemonTest, StartsAndStopsAHundredTimes) {
+TEST(DaemonTest, StartsAndStopsAHundredTimesAndLeavesNothing) {
   TestDaemon daemon;
+  std::size_t threads = 0;
+  std::size_t files = 0;
+  std::size_t heap_bytes = 0;
   for (int i = 0; i < 100; ++i) {
     daemon.start();
+    // Some stop at once, some in the middle of a job, some after one.
+    if (i % 3 == 1) daemon.submit(many_lines(20));
+    if (i % 3 == 2) daemon.wait(daemon.submit(many_lines(20)));
     daemon.stop(std::chrono::milliseconds(0));
+    const std::size_t used_bytes = ::mallinfo2().uordblks;
+    if (i == 9) {  // what is made once has been made
+      threads = entries_of("/proc/self/task");
+      files = entries_of("/proc/self/fd");
+      heap_bytes = used_bytes;
+    } else if (i > 9) {
+      EXPECT_EQ(entries_of("/proc/self/task"), threads) << "after " << i;
+      EXPECT_EQ(entries_of("/proc/self/fd"), files) << "after " << i;
+    }
+    if (i == 99) {
+      EXPECT_LT(used_bytes, heap_bytes + (1 << 20));
+    }
   }
 }
 
