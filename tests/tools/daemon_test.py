@@ -4,9 +4,12 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import unittest
+from decimal import Decimal
+from pathlib import Path
 
-from driver import DEADLINE_S, TINY_MODEL, ProgramTest, chat_line, wait_until
+from driver import BIN, DEADLINE_S, TINY_MODEL, ProgramTest, chat_line, wait_until
 
 
 class DaemonTest(ProgramTest):
@@ -132,20 +135,62 @@ class DaemonTest(ProgramTest):
     def test_reads_prices_again(self):
         config = self.dir / "c.toml"
 
-        def write(version):
-            config.write_text(f'[prices]\nversion = "{version}"\n[prices.default]\ninput = "1"\n',
-                              encoding="utf-8")
-        write("old")
+        def write(version, price):
+            config.write_text(f'[prices]\nversion = "{version}"\n[prices.default]\n'
+                              f'input = "{price}"\n', encoding="utf-8")
+
+        def bill(job):
+            return json.loads(self.batchmill("costs", job, "--json")[0])
+        write("old", 1)
         daemon = self.start_daemon("--config", config)
         lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
         first = self.submit(lines, "--wait")
-        write("new")
+        billed = bill(first)
+        self.assertGreater(Decimal(billed["cost"]["total"]), 0)
+        write("new", 3)
         os.kill(daemon.pid, signal.SIGHUP)
         self.assertIn("read again", daemon.stderr.readline())
         second = self.submit(lines, "--wait")
-        for job, version in ((first, "old"), (second, "new")):
-            row = json.loads(self.batchmill("costs", job, "--json")[0])
-            self.assertEqual(row["price_version"], version)
+        # What is billed stays as it is; the same line costs three times as much from now on.
+        self.assertEqual(billed["price_version"], "old")
+        self.assertEqual(bill(first), billed)
+        self.assertEqual(bill(second)["price_version"], "new")
+        self.assertEqual(Decimal(bill(second)["cost"]["total"]),
+                         3 * Decimal(billed["cost"]["total"]))
+
+    def test_the_store_s_files_are_reserved(self):
+        # 512 for the store and 256 of the process's own leave places for 16 clients, each with one
+        # that waits behind it.
+        daemon = self.start_daemon(under=("prlimit", "--nofile=100:800"))
+
+        def open_files():
+            return len(os.listdir(f"/proc/{daemon.pid}/fd"))
+        limits = Path(f"/proc/{daemon.pid}/limits").read_text(encoding="utf-8")
+        self.assertRegex(limits, r"Max open files +800 +800")
+        idle = open_files()
+        clients = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(100)]
+        try:
+            for client in clients:
+                client.setblocking(False)
+                client.connect(str(self.data / "control.sock"))
+            wait_until("clients are served", lambda: open_files() >= idle + 16)
+            with self.assertRaises(subprocess.TimeoutExpired):  # all places are taken
+                subprocess.run([BIN / "batchmill", "list", "--data", self.data],
+                               capture_output=True, timeout=2, check=False)
+            self.assertLessEqual(open_files(), idle + 2 * 16)
+        finally:
+            for client in clients:
+                client.close()
+        job = self.submit(self.write_lines("in.jsonl", [chat_line("a", "x")]), "--wait")
+        self.assertEqual(self.status(job)["status"], "completed")
+        self.assertIn("at most 16 clients", daemon.said)
+
+    def test_too_few_files_are_said_at_once(self):
+        process = self.start("batchmilld", "--model", TINY_MODEL,
+                             under=("prlimit", "--nofile=770:770"))
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("ulimit -n", err)
 
     def test_a_second_daemon_finds_the_store_locked(self):
         daemon = self.start_daemon()

@@ -69,17 +69,18 @@ class ProgramTest(unittest.TestCase):
                          f"{' '.join(command)}\nstdout: {done.stdout}\nstderr: {done.stderr}")
         return done.stdout, done.stderr
 
-    def start(self, program, *args, env=None):
-        command = [str(BIN / program), *map(str, args), "--data", str(self.data)]
+    def start(self, program, *args, env=None, under=()):
+        """`under`: a command that starts the program, as `prlimit` does."""
+        command = [*under, str(BIN / program), *map(str, args), "--data", str(self.data)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, cwd=self.dir,
                                    env={**self.env, **(env or {})})
         self.processes.append(process)
         return process
 
-    def start_daemon(self, *args, env=None, model=TINY_MODEL):
+    def start_daemon(self, *args, env=None, model=TINY_MODEL, under=()):
         """A batchmilld that has said that it is ready; `said` is all that it has said until then."""
-        process = self.start("batchmilld", "--model", model, *args,
+        process = self.start("batchmilld", "--model", model, *args, under=under,
                              env={"BATCHMILL_DAEMON_LOG_LEVEL": "warn", **(env or {})})
         end = time.monotonic() + DEADLINE_S
         said = ""
