@@ -47,6 +47,7 @@ class CudaBackend : public Backend {
 
   void begin_step(const Batch& batch, const HeadShape& heads) override;
   void run_step(std::int32_t rows, const StepOperations& operations) override;
+  void finish() override { stream_.synchronize(); }
   void copy_blocks(const KvCache& cache) override;
   void embed(const Tensor& table, float scale, const Tensor& output) override;
   void add_positions(const Tensor& table, const Tensor& sum) override;

@@ -59,6 +59,7 @@ class CudaStream {
   // Asynchronous. Host memory must be pinned and stay as it is until the copy has run.
   void copy_to_device(void* device, const void* host, std::size_t bytes);
   void copy_to_host(void* host, const void* device, std::size_t bytes);
+  void copy_on_device(void* target, const void* source, std::size_t bytes);
   void fill(void* device, std::uint8_t byte, std::size_t bytes);
 
   // Waits for all work; throws what went wrong in it.

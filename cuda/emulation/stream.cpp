@@ -99,6 +99,9 @@ void CudaStream::copy_to_device(void* device, const void* host, std::size_t byte
 void CudaStream::copy_to_host(void* host, const void* device, std::size_t bytes) {
   emulation::enqueue(handle_, [=] { std::memcpy(host, device, bytes); });
 }
+void CudaStream::copy_on_device(void* target, const void* source, std::size_t bytes) {
+  emulation::enqueue(handle_, [=] { std::memcpy(target, source, bytes); });
+}
 void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
   emulation::enqueue(handle_, [=] { std::memset(device, byte, bytes); });
 }

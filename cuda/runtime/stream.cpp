@@ -91,6 +91,10 @@ void CudaStream::copy_to_host(void* host, const void* device, std::size_t bytes)
   check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, handle_),
              "a copy to the host");
 }
+void CudaStream::copy_on_device(void* target, const void* source, std::size_t bytes) {
+  check_cuda(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, handle_),
+             "a copy on the device");
+}
 void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
   check_cuda(cudaMemsetAsync(device, byte, bytes, handle_), "filling memory");
 }

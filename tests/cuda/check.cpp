@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 namespace batchmill::testing {
 
@@ -52,12 +53,15 @@ std::vector<NamedCheck>& all_checks() {
   return checks;
 }
 
-int run_checks(const std::string& filter) {
+int run_checks(const std::string& filter, const std::vector<std::string>& without) {
   CudaStream stream(0);
   int passed = 0;
   int failed = 0;
   for (const NamedCheck& named : all_checks()) {
-    if (std::string(named.name).find(filter) == std::string::npos) continue;
+    const auto is_part = [&](const std::string& part) {
+      return std::string_view(named.name).find(part) != std::string_view::npos;
+    };
+    if (!is_part(filter) || std::any_of(without.begin(), without.end(), is_part)) continue;
     Check check(&stream);
     try {
       named.run(check);

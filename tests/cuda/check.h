@@ -93,8 +93,8 @@ struct RegisterCheck {
   static const batchmill::testing::RegisterCheck register_##name(#name, name); \
   static void name([[maybe_unused]] batchmill::testing::Check& check)
 
-// Runs the checks whose names contain `filter`, prints those that fail and "N passed, N failed".
-// Returns the number that failed.
-int run_checks(const std::string& filter);
+// Runs the checks whose names contain `filter` and none of `without`, prints those that fail and
+// "N passed, N failed". Returns the number that failed.
+int run_checks(const std::string& filter, const std::vector<std::string>& without = {});
 
 }  // namespace batchmill::testing

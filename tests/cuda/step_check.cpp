@@ -1,0 +1,63 @@
+// Whole steps of small models on the device.
+#include <cmath>
+#include <cstring>
+
+#include "tests/cuda/check.h"
+#include "tests/cuda/step_golden.h"
+#include "tests/cuda/step_model.h"
+
+namespace batchmill::testing {
+namespace {
+
+constexpr float kTolerance = 0.015f;  // bf16 activations and cache against float32
+
+void check_golden(Check& check, std::int32_t chunk) {
+  for (const GoldenModel& model : golden_models()) {
+    StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+    const auto results = run_golden(
+        model, chunk, [&](const Batch& batch) -> std::vector<float>& { return own.run(batch); });
+    for (std::size_t s = 0; s < kGoldenSequences; ++s) {
+      for (std::size_t t = 0; t < kGoldenTokens; ++t) {
+        const GoldenToken& golden = model.sequences[s][t];
+        const StepResult& result = results[s][t];
+        const std::string place = std::string(model.shape.name) + ", sequence " +
+                                  std::to_string(s) + ", token " + std::to_string(t) + ": ";
+        const float error = std::abs(result.golden_logit - golden.logit);
+        check.expect(error <= kTolerance * (1.0f + std::abs(golden.logit)),  // false for NaN
+                     place + "logit " + std::to_string(result.golden_logit) + ", not " +
+                         std::to_string(golden.logit));
+        check.expect(
+            result.best.token == golden.token ||
+                golden.margin < 2 * kTolerance * (1.0f + std::abs(golden.logit)),
+            place + std::to_string(result.best.token) + ", not " + std::to_string(golden.token));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+KERNEL_CHECK(steps_choose_the_tokens_of_the_cpu) { check_golden(check, 1000); }
+KERNEL_CHECK(steps_of_chunks_choose_the_tokens_of_the_cpu) { check_golden(check, 33); }
+
+KERNEL_CHECK(steps_replayed_give_the_bits_of_steps_sent) {
+  const GoldenModel& model = golden_models()[0];
+  std::vector<std::vector<float>> logits[2];
+  for (const bool records : {false, true}) {
+    StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+    own.set_options({records, true});
+    run_golden(model, 1000, [&](const Batch& batch) -> std::vector<float>& {
+      logits[records].push_back(own.run(batch));
+      return logits[records].back();
+    });
+    check.expect(records ? own.num_replayed_steps() >= 4 : own.num_replayed_steps() == 0,
+                 std::to_string(own.num_replayed_steps()) + " steps were replayed");
+  }
+  for (std::size_t i = 0; i < logits[0].size(); ++i) {
+    check.expect(std::memcmp(logits[0][i].data(), logits[1][i].data(),
+                             logits[0][i].size() * sizeof(float)) == 0,
+                 "step " + std::to_string(i) + " differs");
+  }
+}
+
+}  // namespace batchmill::testing

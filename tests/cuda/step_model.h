@@ -1,0 +1,67 @@
+// A model with random weights on the first device, and whole steps of it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/batch.h"
+#include "engine/transformer.h"
+#include "tests/cuda/random_model.h"
+
+namespace batchmill {
+class CudaBackend;
+}
+
+namespace batchmill::testing {
+
+inline constexpr std::int32_t kStepBlockTokens = 16;
+
+struct StepOptions {
+  bool records = true;  // decode steps are recorded and replayed; else every step's work is sent
+  bool downloads = true;  // logits come to the host; else they stay and are only waited for
+};
+
+class StepModel {
+ public:
+  StepModel(const ModelShape& shape, std::int32_t num_blocks, std::int32_t max_context_tokens);
+  ~StepModel();
+
+  Transformer& transformer() { return *transformer_; }
+  const ModelConfig& config() const { return config_; }
+  std::int64_t num_replayed_steps() const;
+  void set_options(const StepOptions& options);
+  // Of matrices that a decode step reads.
+  std::int64_t weight_bytes() const;
+
+  // Logits of the batch's rows, [R][vocab], until the next call.
+  std::vector<float>& run(const Batch& batch);
+
+ private:
+  class Probe;
+  ModelConfig config_;
+  Probe* probe_;  // of transformer_
+  CudaBackend* backend_;  // of probe_
+  std::unique_ptr<Transformer> transformer_;
+  std::vector<float> logits_;
+};
+
+// A sequence that has room for all its tokens in blocks of its own.
+struct StepSequence {
+  std::vector<TokenId> tokens;
+  std::vector<BlockId> blocks;
+  std::int32_t num_computed = 0;
+};
+
+// Blocks are given out far from each other.
+std::vector<StepSequence> make_sequences(const std::vector<std::int32_t>& room_tokens,
+                                         std::int32_t num_blocks);
+
+// Adds the next `rows` tokens of a sequence to a batch, with logits of the last row, and counts
+// them as computed.
+void add_rows(StepSequence* sequence, std::int32_t rows, Batch* batch);
+
+// Begins a batch whose block tables have so many columns.
+Batch begin_batch(std::int32_t max_blocks);
+
+}  // namespace batchmill::testing
