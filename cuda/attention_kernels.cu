@@ -377,7 +377,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(AttentionArguments ar
     const CombineItem item = items[i];
     for (int row = warp; row < item.num_rows; row += kWarps) {
       const auto partial = [&](int split) {
-        return static_cast<long long>(item.partial + split * item.num_rows + row) *
+        return static_cast<long long>(item.partial + split * item.stride + row) *
                    arguments.kv_heads +
                kv_head;
       };

@@ -4,13 +4,40 @@
 #include <cstring>
 
 namespace batchmill {
+namespace {
+
+bool is_decode(const AttentionRows& rows, std::size_t sequence) {
+  return rows.cu_seqlens[sequence + 1] - rows.cu_seqlens[sequence] == 1;
+}
+
+// Leading keys that two sequences have in the same blocks, in whole splits, without either one's
+// last key.
+std::int32_t shared_keys(const AttentionRows& rows, std::size_t a, std::size_t b) {
+  const auto width = static_cast<std::size_t>(rows.max_blocks);
+  const auto table_of = [&](std::size_t s) { return rows.block_tables.subspan(s * width, width); };
+  const std::int32_t most = std::min(rows.context_lens[a], rows.context_lens[b]) - 1;
+  const std::int32_t blocks = std::min(most / rows.block_tokens, rows.max_blocks);
+  const auto begin = table_of(a).begin();
+  const auto end = std::mismatch(begin, begin + blocks, table_of(b).begin()).first;
+  const auto keys = static_cast<std::int32_t>(end - begin) * rows.block_tokens;
+  return keys / kNarrowSplitKeys * kNarrowSplitKeys;
+}
+
+}  // namespace
 
 void AttentionPlan::make(const AttentionRows& rows) {
   wide_.clear();
   narrow_.clear();
   combines_.clear();
   num_partial_rows_ = 0;
+  num_shared_keys_ = 0;
   for (std::size_t s = 0; s < rows.context_lens.size(); ++s) {
+    const SharedRun run = find_shared(rows, s);
+    if (run.num_keys > 0) {
+      add_shared(rows, s, run);
+      s += static_cast<std::size_t>(run.num_sequences) - 1;
+      continue;
+    }
     const std::int32_t begin = rows.cu_seqlens[s];
     const std::int32_t end = rows.cu_seqlens[s + 1];
     const bool is_narrow = (end - begin) * rows.group <= kNarrowRows;
@@ -19,6 +46,57 @@ void AttentionPlan::make(const AttentionRows& rows) {
       add_tile(rows, static_cast<std::int32_t>(s), row, std::min(tokens, end - row), is_narrow);
     }
   }
+}
+
+AttentionPlan::SharedRun AttentionPlan::find_shared(const AttentionRows& rows, std::size_t first) {
+  SharedRun best;
+  if (rows.block_tables.empty() || rows.window_tokens > 0 || !rows.causal) return best;
+  const std::size_t most = static_cast<std::size_t>(kNarrowRows / rows.group);
+  std::int32_t keys = 0;
+  std::int64_t most_saved = 0;
+  for (std::size_t s = first; s < rows.context_lens.size() && s - first < most; ++s) {
+    if (!is_decode(rows, s)) break;
+    if (s == first) continue;
+    const std::int32_t own = shared_keys(rows, first, s);
+    keys = s == first + 1 ? own : std::min(keys, own);
+    if (keys == 0) break;
+    // One more sequence may share fewer keys with all.
+    const std::int64_t saved = static_cast<std::int64_t>(s - first) * keys;
+    if (saved < most_saved) break;
+    most_saved = saved;
+    best = {static_cast<std::int32_t>(s - first) + 1, keys};
+  }
+  return best;
+}
+
+// Step 1: the splits of the shared keys, with rows of all sequences. Step 2: each sequence's own
+// splits, and where its results of both lie.
+void AttentionPlan::add_shared(const AttentionRows& rows, std::size_t first, const SharedRun& run) {
+  const std::int32_t stride = run.num_sequences * rows.group;
+  const std::int32_t num_shared = run.num_keys / kNarrowSplitKeys;
+  const std::int32_t partial = num_partial_rows_;
+  std::int32_t most_splits = 0;
+  for (std::int32_t i = 0; i < num_shared; ++i) {
+    const std::int32_t begin = i * kNarrowSplitKeys;
+    narrow_.push_back({rows.cu_seqlens[first], stride, run.num_keys,
+                       static_cast<std::int32_t>(first), begin, begin + kNarrowSplitKeys,
+                       partial + i * stride});
+  }
+  for (std::int32_t member = 0; member < run.num_sequences; ++member) {
+    const std::size_t s = first + static_cast<std::size_t>(member);
+    const std::int32_t context = rows.context_lens[s];
+    const std::int32_t num_splits = (context - 1) / kNarrowSplitKeys + 1;
+    const std::int32_t own = partial + member * rows.group;
+    for (std::int32_t i = num_shared; i < num_splits; ++i) {
+      const std::int32_t begin = i * kNarrowSplitKeys;
+      narrow_.push_back({rows.cu_seqlens[s], rows.group, context - 1, static_cast<std::int32_t>(s),
+                         begin, std::min(context, begin + kNarrowSplitKeys), own + i * stride});
+    }
+    combines_.push_back({rows.cu_seqlens[s], rows.group, own, num_splits, stride});
+    most_splits = std::max(most_splits, num_splits);
+  }
+  num_partial_rows_ += most_splits * stride;
+  num_shared_keys_ += std::int64_t{run.num_sequences - 1} * run.num_keys;
 }
 
 void AttentionPlan::add_tile(const AttentionRows& rows, std::int32_t sequence,
@@ -40,7 +118,7 @@ void AttentionPlan::add_tile(const AttentionRows& rows, std::int32_t sequence,
   const std::int32_t first_split = begin / split_keys;
   const std::int32_t num_splits = (end - 1) / split_keys - first_split + 1;
   if (num_splits > 1) {
-    combines_.push_back({first_row, item.num_rows, num_partial_rows_, num_splits});
+    combines_.push_back({first_row, item.num_rows, num_partial_rows_, num_splits, item.num_rows});
   }
   for (std::int32_t i = 0; i < num_splits; ++i) {
     item.key_begin = std::max(begin, (first_split + i) * split_keys);

@@ -6,6 +6,10 @@
 // its warps share its rows (wide). Keys are split at fixed positions, so what a row sums, and in
 // which order, depends on its position and on how many rows its own sequence brings to the step,
 // not on other sequences.
+//
+// Neighbouring decodes whose tables begin with the same blocks share items for whole splits of
+// those keys: a narrow item then holds rows of several sequences, and the keys are read once for
+// all of them. Splits and sums are those of each sequence alone.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +28,21 @@ inline constexpr std::int32_t kNarrowSplitKeys = 256;
 struct AttentionItem {
   std::int32_t first_row;  // of the batch: the first query token
   std::int32_t num_rows;  // packed, at most kWideRows or kNarrowRows
-  std::int32_t first_position;  // of the first query token
+  std::int32_t first_position;  // of the first query token; of shared keys: behind the last one
   std::int32_t sequence;  // row of the block tables
   std::int32_t key_begin;  // a multiple of kAttentionKeys
   std::int32_t key_end;
   std::int32_t partial;  // -1: writes the result; else the first row of partial results
 };
 
-// Rows whose keys were split: num_rows packed rows, num_splits times one after the other.
+// Rows whose keys were split: num_rows packed rows, num_splits times, `stride` rows further each
+// time.
 struct CombineItem {
   std::int32_t first_row;
   std::int32_t num_rows;
   std::int32_t partial;
   std::int32_t num_splits;
+  std::int32_t stride;
 };
 
 struct AttentionRows {
@@ -45,6 +51,9 @@ struct AttentionRows {
   std::int32_t group = 1;  // query heads per kv head, at most kWideRows
   std::int32_t window_tokens = 0;  // > 0: a row sees itself and window − 1 tokens before it
   bool causal = true;
+  std::span<const std::int32_t> block_tables = {};  // [S, max_blocks]; empty: nothing is shared
+  std::int32_t max_blocks = 0;
+  std::int32_t block_tokens = 1;
 };
 
 // How the device finds it: counts, the wide items, the narrow ones, the combines.
@@ -65,15 +74,24 @@ class AttentionPlan {
   std::span<const AttentionItem> narrow() const { return narrow_; }
   std::span<const CombineItem> combines() const { return combines_; }
   std::int32_t num_partial_rows() const { return num_partial_rows_; }
+  std::int64_t num_shared_keys() const { return num_shared_keys_; }  // that were not read once more
 
  private:
   void add_tile(const AttentionRows& rows, std::int32_t sequence, std::int32_t first_row,
                 std::int32_t num_tokens, bool is_narrow);
+  // Decodes from `first` on, and how many leading keys they share.
+  struct SharedRun {
+    std::int32_t num_sequences = 1;
+    std::int32_t num_keys = 0;
+  };
+  static SharedRun find_shared(const AttentionRows& rows, std::size_t first);
+  void add_shared(const AttentionRows& rows, std::size_t first, const SharedRun& run);
 
   std::vector<AttentionItem> wide_;
   std::vector<AttentionItem> narrow_;
   std::vector<CombineItem> combines_;
   std::int32_t num_partial_rows_ = 0;
+  std::int64_t num_shared_keys_ = 0;
 };
 
 }  // namespace batchmill

@@ -82,6 +82,7 @@ std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvCacheShape& shape) {
     throw std::runtime_error("the CUDA backend takes head sizes 16, 32, 64, 128 and 256, not " +
                              std::to_string(shape.head_dim));
   }
+  block_tokens_ = shape.block_size_tokens;
   return std::make_unique<KvCache>(shape, allocate(shape.bytes()));
 }
 
@@ -167,7 +168,9 @@ void CudaBackend::begin_step(const Batch& batch, const HeadShape& heads) {
 
 void CudaBackend::plan(PlannedRule* rule) {
   rule->plan.make({batch_->cu_seqlens, batch_->context_lens, heads_.num_heads / heads_.num_kv_heads,
-                   rule->window_tokens, rule->causal});
+                   rule->window_tokens, rule->causal, batch_->block_tables, batch_->max_blocks,
+                   block_tokens_});
+  num_shared_keys_ += rule->plan.num_shared_keys();
   const std::size_t bytes = rule->plan.packed_bytes();
   if (rule->upload.reserve(bytes)) ++generation_;
   rule->plan.pack(rule->upload.begin_write());

@@ -78,6 +78,8 @@ class CudaBackend : public Backend {
 
   // For tests: how many steps were replayed from a recording.
   std::int64_t num_replayed_steps() const { return num_replayed_steps_; }
+  // And how many keys a layer did not read once more for a sequence that shares them.
+  std::int64_t num_shared_keys() const { return num_shared_keys_; }
 
  private:
   // A rule of attention that the model's layers have, and the current step's plan for it.
@@ -116,6 +118,8 @@ class CudaBackend : public Backend {
   bool is_recording_ = false;
   std::int64_t generation_ = 0;  // counts changes of addresses that recordings hold
   std::int64_t num_replayed_steps_ = 0;
+  std::int64_t num_shared_keys_ = 0;
+  std::int32_t block_tokens_ = 1;  // of the cache
   std::map<std::int32_t, Recording> recordings_;  // by padded rows
 };
 

@@ -1,4 +1,5 @@
 // Whole steps of small models on the device.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -39,6 +40,36 @@ void check_golden(Check& check, std::int32_t chunk) {
 
 KERNEL_CHECK(steps_choose_the_tokens_of_the_cpu) { check_golden(check, 1000); }
 KERNEL_CHECK(steps_of_chunks_choose_the_tokens_of_the_cpu) { check_golden(check, 33); }
+
+// Two sequences with the same prompt, once in blocks of their own and once in the same ones.
+KERNEL_CHECK(steps_with_shared_keys_give_the_same_bits) {
+  const GoldenModel& model = golden_models()[0];
+  constexpr std::int32_t kPrompt = 300;
+  StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+  std::vector<StepSequence> sequences = make_sequences({kPrompt + 1, kPrompt + 1}, kGoldenBlocks);
+  for (StepSequence& sequence : sequences) {
+    for (std::int32_t i = 0; i <= kPrompt; ++i) {
+      sequence.tokens.push_back((i * 13 + i * i) % model.shape.vocab);
+    }
+    sequence.tokens.back() += static_cast<TokenId>(&sequence - sequences.data());
+    Batch batch = begin_batch(kGoldenContextTokens / kStepBlockTokens);
+    add_rows(&sequence, kPrompt, &batch);
+    own.run(batch);
+  }
+  std::vector<float> logits[2];
+  for (const bool shares : {false, true}) {
+    if (shares) std::copy_n(sequences[0].blocks.begin(), 17, sequences[1].blocks.begin());
+    Batch batch = begin_batch(kGoldenContextTokens / kStepBlockTokens);
+    for (StepSequence& sequence : sequences) {
+      sequence.num_computed = kPrompt;
+      add_rows(&sequence, 1, &batch);
+    }
+    check.expect(own.num_shared_keys() == 0, "keys are shared that are not the same");
+    logits[shares] = own.run(batch);
+  }
+  check.expect(own.num_shared_keys() == 256, "the keys of a split are not shared");
+  check.expect(logits[0] == logits[1], "sharing changes the logits");
+}
 
 KERNEL_CHECK(steps_replayed_give_the_bits_of_steps_sent) {
   const GoldenModel& model = golden_models()[0];

@@ -58,6 +58,8 @@ StepModel::~StepModel() = default;
 
 std::int64_t StepModel::num_replayed_steps() const { return backend_->num_replayed_steps(); }
 
+std::int64_t StepModel::num_shared_keys() const { return backend_->num_shared_keys(); }
+
 void StepModel::set_options(const StepOptions& options) { probe_->options = options; }
 
 std::int64_t StepModel::weight_bytes() const {

@@ -30,6 +30,7 @@ class StepModel {
   Transformer& transformer() { return *transformer_; }
   const ModelConfig& config() const { return config_; }
   std::int64_t num_replayed_steps() const;
+  std::int64_t num_shared_keys() const;
   void set_options(const StepOptions& options);
   // Of matrices that a decode step reads.
   std::int64_t weight_bytes() const;

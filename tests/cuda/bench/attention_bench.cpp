@@ -21,15 +21,13 @@ struct Heads {
 // Sequences of `context` tokens, the last `rows` of them this step's.
 class AttentionCase {
  public:
-  AttentionCase(Bench* bench, const Heads& heads, int sequences, int context, int rows)
+  // The first `shared` tokens lie in the same blocks for all of them.
+  AttentionCase(Bench* bench, const Heads& heads, int sequences, int context, int rows,
+                int shared = 0)
       : bench_(*bench), heads_(heads) {
     std::vector<std::int32_t> cu_seqlens = {0};
     for (int s = 0; s < sequences; ++s) cu_seqlens.push_back(cu_seqlens.back() + rows);
     const std::vector<std::int32_t> contexts(static_cast<std::size_t>(sequences), context);
-    AttentionPlan plan;
-    plan.make({cu_seqlens, contexts, heads.heads / heads.kv_heads, 0, true});
-    std::vector<std::byte> packed(plan.packed_bytes());
-    plan.pack(packed.data());
     const int table = (context + (1 << kBlockShift) - 1) >> kBlockShift;
     const int blocks = sequences * table;
     std::vector<std::int32_t> tables(static_cast<std::size_t>(blocks));
@@ -37,6 +35,15 @@ class AttentionCase {
       tables[static_cast<std::size_t>(i)] =
           static_cast<std::int32_t>(static_cast<long long>(i) * 7919 % blocks);
     }
+    const int shared_blocks = shared >> kBlockShift;
+    for (int s = 1; s < sequences; ++s) {
+      std::copy_n(tables.begin(), shared_blocks, tables.begin() + s * table);
+    }
+    AttentionPlan plan;
+    plan.make({cu_seqlens, contexts, heads.heads / heads.kv_heads, 0, true, tables, table,
+               1 << kBlockShift});
+    std::vector<std::byte> packed(plan.packed_bytes());
+    plan.pack(packed.data());
     plan_ = send(packed.data(), packed.size());
     tables_ = send(tables.data(), tables.size() * 4);
     const auto total_rows = static_cast<std::size_t>(sequences) * static_cast<std::size_t>(rows);
@@ -45,7 +52,8 @@ class AttentionCase {
     output_ = std::make_unique<CudaBuffer>(total_rows * cols * 2);
     const std::size_t block_elements = static_cast<std::size_t>(2 * heads.kv_heads * heads.dim)
                                        << kBlockShift;
-    cache_bytes_ = static_cast<double>(blocks) * static_cast<double>(block_elements) * 2;
+    const int distinct = blocks - (sequences - 1) * shared_blocks;
+    cache_bytes_ = static_cast<double>(distinct) * static_cast<double>(block_elements) * 2;
     // So many caches that none is found in the processor's when its turn comes.
     const int caches = bench->is_tiny() ? 2 : std::max(1, std::min(16, int(4e8 / cache_bytes_)));
     for (int i = 0; i < caches; ++i) {
@@ -78,6 +86,7 @@ class AttentionCase {
              blocks_of(plan.combines().size())};
   }
 
+  // Of blocks, each counted once.
   double cache_bytes() const { return cache_bytes_; }
   void enqueue(int call) {
     arguments_.cache = caches_[static_cast<std::size_t>(call) % caches_.size()]->data();
@@ -111,15 +120,19 @@ void bench_attention(Bench* bench) {
   struct Size {
     int sequences;
     int context;
+    int shared = 0;
   };
   const std::vector<Size> decodes =
-      tiny ? std::vector<Size>{{2, 40}, {1, 300}}
-           : std::vector<Size>{{1, 1024}, {1, 16384}, {8, 4096}, {64, 1024}, {64, 4096}};
+      tiny ? std::vector<Size>{{2, 40}, {1, 300}, {3, 300, 256}}
+           : std::vector<Size>{{1, 1024},  {1, 16384}, {8, 4096},
+                               {64, 1024}, {64, 4096}, {64, 4096, 3840}};
   for (const Size& size : decodes) {
-    const std::string name = "attention, " + std::to_string(size.sequences) + " decodes at " +
-                             std::to_string(size.context);
+    const std::string name =
+        "attention, " + std::to_string(size.sequences) + " decodes at " +
+        std::to_string(size.context) +
+        (size.shared > 0 ? ", " + std::to_string(size.shared) + " shared" : "");
     if (!bench->wants(name)) continue;
-    AttentionCase work(bench, heads, size.sequences, size.context, 1);
+    AttentionCase work(bench, heads, size.sequences, size.context, 1, size.shared);
     const bool is_large = work.cache_bytes() >= 64e6;
     bench->kernel(name, {work.cache_bytes(), 0, is_large ? std::optional(0.8) : std::nullopt},
                   [&](int i) { work.enqueue(i); });
