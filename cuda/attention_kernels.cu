@@ -376,11 +376,10 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(AttentionArguments ar
   for (int i = static_cast<int>(blockIdx.x); i < count; i += static_cast<int>(gridDim.x)) {
     const CombineItem item = items[i];
     for (int row = warp; row < item.num_rows; row += kWarps) {
-      const auto partial = [&](int split) {
-        return static_cast<long long>(item.partial + split * item.stride + row) *
-                   arguments.kv_heads +
-               kv_head;
-      };
+      const long long first =
+          static_cast<long long>(item.partial + row) * arguments.kv_heads + kv_head;
+      const int stride = item.stride * arguments.kv_heads;
+      const auto partial = [&](int split) { return first + split * stride; };
       float maximum = kMinusInfinity;
       for (int split = 0; split < item.num_splits; ++split) {
         maximum = fmaxf(maximum, arguments.partial_sums[partial(split) * 2]);

@@ -57,7 +57,7 @@ MUTANTS = (
            "sums[1] * fast_exp2(sums[0] - maximum) * inverse", "sums[1] * inverse", "plain",
            "split_keys"),
     Mutant("splits lie as if nothing were shared", ATTENTION,
-           "item.partial + split * item.stride + row", "item.partial + split * item.num_rows + row",
+           "const int stride = item.stride *", "const int stride = item.num_rows *",
            "plain", "shared_keys"),
     Mutant("warps are merged without a barrier", ATTENTION,
            "        sums[row * 2 + 1] = state[half].sum;\n      }\n    }\n    __syncthreads();",
