@@ -14,6 +14,7 @@
 
 #include "engine/batch.h"
 #include "engine/kv_cache.h"
+#include "engine/logits_scan.h"
 #include "engine/operands.h"
 #include "engine/tensor.h"
 
@@ -84,6 +85,13 @@ class Backend {
 
   // output [n, out] act or f32 = input [n, in] act × weightᵀ + bias.
   virtual void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) = 0;
+
+  // The same as matmul(), but writes to memory of the host [n, out], and each row's maxima to
+  // `scan`. False if this backend does not with this matrix: then nothing has been done.
+  virtual bool matmul_to_host(const Tensor& /*input*/, const Matrix& /*weight*/,
+                              std::span<float> /*host*/, LogitsScan* /*scan*/) {
+    return false;
+  }
 
   // sum [n, out] f32 += input [n, in] act × weightᵀ + bias.
   virtual void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) = 0;

@@ -181,9 +181,11 @@ void Engine::Impl::count_rows(const ScheduledSequence& entry) {
   totals_.num_prefill_rows += entry.num_rows - num_decodes;
 }
 
-std::span<const float> Engine::Impl::logits_row(std::int32_t row) const {
+Engine::Impl::LogitsRow Engine::Impl::logits_row(std::int32_t row) const {
   const auto vocab = static_cast<std::size_t>(vocab_size_);
-  return std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
+  LogitsRow result{std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab), {}};
+  if (LogitsScan* scan = runner_->logits_scan()) result.maxima = scan->row(row);
+  return result;
 }
 
 void Engine::Impl::use_logits(const ScheduledSequence& entry) {
@@ -195,16 +197,16 @@ void Engine::Impl::use_logits(const ScheduledSequence& entry) {
   }
   if (sequence.num_computed_tokens < sequence.size()) return;
 
-  const auto logits = logits_row(entry.first_logits_row + entry.num_logits_rows - 1);
+  const LogitsRow row = logits_row(entry.first_logits_row + entry.num_logits_rows - 1);
   if (state.has_prefill_ended) {
-    advance(state, sequence.order.choice, logits);
+    advance(state, sequence.order.choice, row);
   } else {
     state.has_prefill_ended = true;
     sequence.num_logprob_rows = -1;
     totals_.prefix_queries_tokens += sequence.num_prompt_tokens;
     totals_.prefix_hits_tokens += state.num_cached_tokens;
     if (state.request.params.max_tokens > 0) work_of(state).first_token = true;
-    start_choices(state, logits);
+    start_choices(state, row);
   }
   if (!state.has_ended && state.num_open_choices == 0) collect(state);
 }
@@ -216,27 +218,27 @@ bool Engine::Impl::collect_prompt_logprobs(const ScheduledSequence& entry, Reque
     const std::int32_t position = sequence.num_logprob_rows++;
     if (position + 1 == sequence.num_prompt_tokens) break;
     const TokenId next = sequence.tokens[static_cast<std::size_t>(position) + 1];
-    auto found = sampler_.logprobs(logits_row(entry.first_logits_row + i), next, num_top);
+    auto found = sampler_.logprobs(logits_row(entry.first_logits_row + i).logits, next, num_top);
     if (!found) return false;
     state.prompt_logprobs.push_back(std::move(*found));
   }
   return true;
 }
 
-void Engine::Impl::start_choices(RequestState& state, std::span<const float> logits) {
+void Engine::Impl::start_choices(RequestState& state, const LogitsRow& row) {
   for (std::int32_t i = 0; i < state.request.num_choices && !state.has_ended; ++i) {
     ChoiceState& choice = i == 0 ? *state.choices.front() : open_choice(state);
     if (state.request.params.max_tokens <= 0) {
       end_choice(state, choice, FinishReason::kLength);
       continue;
     }
-    advance(state, i, logits);
+    advance(state, i, row);
     const bool is_open = choice.output.finish_reason == FinishReason::kNone;
     if (i > 0 && is_open && !state.has_ended) scheduler_.add(&choice.sequence);
   }
 }
 
-void Engine::Impl::advance(RequestState& state, std::int32_t index, std::span<const float> logits) {
+void Engine::Impl::advance(RequestState& state, std::int32_t index, const LogitsRow& row) {
   ChoiceState& choice = *state.choices[static_cast<std::size_t>(index)];
   Sequence& sequence = choice.sequence;
   SamplingContext context;
@@ -245,10 +247,10 @@ void Engine::Impl::advance(RequestState& state, std::int32_t index, std::span<co
   context.prompt = sequence.range(0, sequence.num_prompt_tokens);
   context.generated = sequence.range(sequence.num_prompt_tokens, sequence.num_generated());
   context.choice = state.request.first_choice + index;
-  const auto token = sampler_.sample(logits, context);
+  const auto token = sampler_.sample(row.logits, context, row.maxima);
   if (!token) return fail(state);
   if (state.request.params.logprobs) {
-    auto found = sampler_.logprobs(logits, *token, *state.request.params.logprobs);
+    auto found = sampler_.logprobs(row.logits, *token, *state.request.params.logprobs);
     if (!found) return fail(state);
     choice.output.logprobs.push_back(std::move(*found));
   }

@@ -29,18 +29,24 @@ class Engine::Impl {
   EngineStats stats() const;
 
  private:
+  // Of the step's logits; the blocks' maxima are empty where the runner does not know them.
+  struct LogitsRow {
+    std::span<const float> logits;
+    std::span<const float> maxima;
+  };
+
   void run();
   void count_rows(const ScheduledSequence& entry);
   void use_logits(const ScheduledSequence& entry);
   bool collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state);
-  void start_choices(RequestState& state, std::span<const float> logits);
+  void start_choices(RequestState& state, const LogitsRow& row);
   // Samples a choice's next token; ends the choice, or the request, where it is time.
-  void advance(RequestState& state, std::int32_t index, std::span<const float> logits);
+  void advance(RequestState& state, std::int32_t index, const LogitsRow& row);
   ChoiceState& open_choice(RequestState& state);
   void end_choice(RequestState& state, ChoiceState& choice, FinishReason reason);
   void fail(RequestState& state);
   void collect(RequestState& state);
-  std::span<const float> logits_row(std::int32_t row) const;
+  LogitsRow logits_row(std::int32_t row) const;
   RequestWork& work_of(RequestState& state);
 
   EngineOptions options_;

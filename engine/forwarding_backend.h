@@ -39,6 +39,10 @@ class ForwardingBackend : public Backend {
   }
   bool gathers_activations() const override { return inner_->gathers_activations(); }
   std::int32_t padded_rows(std::int32_t rows) const override { return inner_->padded_rows(rows); }
+  bool matmul_to_host(const Tensor& input, const Matrix& weight, std::span<float> host,
+                      LogitsScan* scan) override {
+    return inner_->matmul_to_host(input, weight, host, scan);
+  }
   void begin_step(const Batch& batch, const HeadShape& heads) override {
     inner_->begin_step(batch, heads);
   }

@@ -70,6 +70,37 @@ bool block_maxima(const float* logits, std::size_t num_blocks, float* maxima) {
   return sum == 0.0f;
 }
 
+// False if a value is NaN, or none is finite.
+BATCHMILL_VECTOR_CLONES
+bool largest(const float* values, std::size_t count, float* max) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  float best[kLanes];
+  float trouble[kLanes] = {};
+  for (std::size_t i = 0; i < kLanes; ++i) best[i] = -std::numeric_limits<float>::infinity();
+  const std::size_t whole = count / kLanes * kLanes;
+  for (std::size_t j = 0; j < whole; j += kLanes) {
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      const float x = values[j + i];
+      best[i] = x > best[i] ? x : best[i];
+      const float lifted = x < kLowest ? kLowest : x;
+      trouble[i] += lifted - lifted;
+    }
+  }
+  for (std::size_t j = whole; j < count; ++j) {
+    const float x = values[j];
+    best[0] = x > best[0] ? x : best[0];
+    const float lifted = x < kLowest ? kLowest : x;
+    trouble[0] += lifted - lifted;
+  }
+  float sum = 0.0f;
+  *max = best[0];
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    *max = best[i] > *max ? best[i] : *max;
+    sum += trouble[i];
+  }
+  return sum == 0.0f && *max >= kLowest;
+}
+
 BATCHMILL_VECTOR_CLONES
 double block_weights(const float* logits, std::size_t num_blocks, float max, float scale,
                      float* weights, double* sums) {
@@ -110,7 +141,7 @@ double sum_of_exponentials(const float* logits, std::size_t num_blocks, float ma
 
 }  // namespace
 
-LogitsRange scan_maxima(std::span<const float> logits, std::span<float> maxima) {
+void scan_blocks(std::span<const float> logits, std::span<float> maxima) {
   const std::size_t whole = logits.size() / kScanBlock;
   bool is_valid = block_maxima(logits.data(), whole, maxima.data());
   if (whole * kScanBlock < logits.size()) {
@@ -121,10 +152,22 @@ LogitsRange scan_maxima(std::span<const float> logits, std::span<float> maxima) 
     }
     maxima[whole] = top;
   }
+  if (!is_valid) {
+    std::ranges::fill(maxima.first(num_scan_blocks(logits.size())),
+                      std::numeric_limits<float>::quiet_NaN());
+  }
+}
+
+LogitsRange range_of(std::span<const float> maxima) {
   LogitsRange range;
-  range.max = *std::ranges::max_element(maxima.first(num_scan_blocks(logits.size())));
-  range.is_valid = is_valid && std::isfinite(range.max);
+  range.is_valid = largest(maxima.data(), maxima.size(), &range.max);
   return range;
+}
+
+LogitsRange scan_maxima(std::span<const float> logits, std::span<float> maxima) {
+  const std::span<float> own = maxima.first(num_scan_blocks(logits.size()));
+  scan_blocks(logits, own);
+  return range_of(own);
 }
 
 double exp_weights(std::span<const float> logits, float max, float scale, std::span<float> weights,

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "engine/batch.h"
+#include "engine/logits_scan.h"
 
 namespace batchmill {
 
@@ -21,6 +22,9 @@ class ModelRunner {
   // the step's rows are valid afterwards. Throws std::runtime_error on a device failure; the K/V of
   // the step's slots are then undefined, all others are untouched.
   virtual void forward(const Batch& batch, std::span<float> logits) = 0;
+
+  // Of the logits that the last forward() wrote, if the runner knows it; unchanged until the next.
+  virtual LogitsScan* logits_scan() { return nullptr; }
 };
 
 }  // namespace batchmill

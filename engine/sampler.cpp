@@ -47,9 +47,15 @@ Sampler::Sampler(std::int32_t vocab_size)
       counts_(at(vocab_size), 0) {}
 
 std::optional<TokenId> Sampler::sample(std::span<const float> logits,
-                                       const SamplingContext& context) {
+                                       const SamplingContext& context,
+                                       std::span<const float> maxima) {
   const SamplingParams& params = *context.params;
-  LogitsRange range = scan_maxima(logits, maxima_);
+  if (maxima.empty()) {
+    scan_blocks(logits, maxima_);
+  } else {
+    std::ranges::copy(maxima, maxima_.begin());
+  }
+  LogitsRange range = range_of(maxima_);
   if (!range.is_valid) return std::nullopt;
   if (changes_logits(context)) {
     change_logits(logits, context);

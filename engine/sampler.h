@@ -28,8 +28,10 @@ class Sampler {
 
   // The order of things, as in vLLM: logit bias and min_tokens, then penalties (repetition,
   // frequency, presence), then greedy; or temperature, min-p, top-k, top-p, a draw. Equal logits:
-  // the lower id first. A NaN, +infinity or nothing finite left: no token.
-  std::optional<TokenId> sample(std::span<const float> logits, const SamplingContext& context);
+  // the lower id first. A NaN, +infinity or nothing finite left: no token. `maxima`: the blocks'
+  // (logits_scan.h) where they are known, else empty.
+  std::optional<TokenId> sample(std::span<const float> logits, const SamplingContext& context,
+                                std::span<const float> maxima = {});
 
   // Natural log-probability of `token` and of the `num_top` best tokens, from unmodified logits.
   // Nothing if they hold a NaN, +infinity or nothing finite.

@@ -27,14 +27,15 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   reserve_rows(num_rows);
   reserve_logits_rows(num_logits);
   begin(batch);
+  is_scanned_ = false;
   if (num_rows == 0) return;
   const auto operations = [&](std::int32_t rows) {
     num_logits_ = num_logits > 0 ? num_logits + rows - num_rows : 0;
     run_layers(rows);
-    if (num_logits > 0) compute_logits();
+    if (num_logits > 0) compute_logits(logits);
   };
   backend_->run_step(num_rows, std::cref(operations));  // a reference takes no memory
-  if (num_logits == 0) return;
+  if (num_logits == 0 || is_scanned_) return;
   const Tensor output = act_.logits.first_rows(num_logits);
   backend_->download(output, logits.first(static_cast<std::size_t>(num_logits) * output.cols));
 }
@@ -182,13 +183,14 @@ void Transformer::leave(const Tensor& input, const Matrix& weight, const Norm& p
   if (post_norm) backend_->norm(stream_, post_norm, stream_);
 }
 
-void Transformer::compute_logits() {
+void Transformer::compute_logits(std::span<float> host) {
   const Tensor last = act_.last.first_rows(num_logits_);
   const Tensor normed = act_.normed.first_rows(num_logits_);
   const Tensor output = act_.logits.first_rows(num_logits_);
   if (stream_.data != last.data) backend_->gather_logits_rows(stream_, last);
   backend_->norm(last, weights_.output_norm, normed);
-  backend_->matmul(normed, *weights_.output, output);
+  is_scanned_ = backend_->matmul_to_host(normed, *weights_.output, host, &scan_);
+  if (!is_scanned_) backend_->matmul(normed, *weights_.output, output);
 }
 
 void Transformer::reserve_rows(std::int32_t rows) {

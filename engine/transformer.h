@@ -28,6 +28,7 @@ class Transformer : public ModelRunner {
   std::int32_t block_size_tokens() const override { return cache_->shape().block_size_tokens; }
   std::int32_t num_blocks() const override { return cache_->shape().num_blocks; }
   void forward(const Batch& batch, std::span<float> logits) override;
+  LogitsScan* logits_scan() override { return is_scanned_ ? &scan_ : nullptr; }
 
   // Embeddings of unit length [S, H] of the batch's sequences; encoders only.
   void embed(const Batch& batch, std::span<float> embeddings);
@@ -80,7 +81,8 @@ class Transformer : public ModelRunner {
   // Adds input × weightᵀ to the residual stream, where the norms stand as the config says.
   void leave(const Tensor& input, const Matrix& weight, const Norm& post_norm);
   Tensor rotations_of(std::int32_t index, std::int32_t num_rows) const;
-  void compute_logits();
+  // Into `host` right away if the backend can, else into its own memory.
+  void compute_logits(std::span<float> host);
 
   ModelConfig config_;
   HeadShape heads_;
@@ -90,6 +92,8 @@ class Transformer : public ModelRunner {
   Activations act_;
   Tensor stream_;  // f32 [N or R, H] of the current step: the residual stream
   std::int32_t num_logits_ = 0;  // R of the current step
+  LogitsScan scan_;
+  bool is_scanned_ = false;  // the step's logits are on the host, and scan_ is theirs
 };
 
 }  // namespace batchmill

@@ -78,6 +78,7 @@ class BenchModel {
     std::int32_t block_size_tokens() const override { return transformer_->block_size_tokens(); }
     std::int32_t num_blocks() const override { return transformer_->num_blocks(); }
     void forward(const Batch& batch, std::span<float> logits) override;
+    LogitsScan* logits_scan() override { return transformer_->logits_scan(); }
 
     double seconds = 0.0;
     double context_tokens = 0.0;  // Σ of the step's sequences

@@ -77,6 +77,15 @@ void TimingBackend::matmul(const Tensor& input, const Matrix& weight, const Tens
   count_product(input, weight, timed([&] { inner().matmul(input, weight, output); }));
 }
 
+bool TimingBackend::matmul_to_host(const Tensor& input, const Matrix& weight, std::span<float> host,
+                                   LogitsScan* scan) {
+  bool is_done = false;
+  const double seconds =
+      timed([&] { is_done = inner().matmul_to_host(input, weight, host, scan); });
+  if (is_done) count_product(input, weight, seconds);
+  return is_done;
+}
+
 void TimingBackend::matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) {
   count_product(input, weight, timed([&] { inner().matmul_add(input, weight, sum); }));
 }

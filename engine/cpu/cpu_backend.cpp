@@ -218,6 +218,17 @@ void CpuBackend::matmul(const Tensor& input, const Matrix& weight, const Tensor&
   multiply(input, weight, output, false);
 }
 
+bool CpuBackend::matmul_to_host(const Tensor& input, const Matrix& weight, std::span<float> host,
+                                LogitsScan* scan) {
+  const auto* matrix = dynamic_cast<const Int8Matrix*>(&weight);
+  if (matrix == nullptr) return false;  // oneDNN's products need room for rows in excess
+  finish();
+  scan->resize(input.rows, weight.out_features());
+  int8_gemm_.run(input, *matrix, {host.data(), DType::kF32, input.rows, weight.out_features()},
+                 false, scan);
+  return true;
+}
+
 void CpuBackend::matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) {
   multiply(input, weight, sum, true);
 }

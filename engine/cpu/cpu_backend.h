@@ -49,6 +49,8 @@ class CpuBackend : public Backend {
   void norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) override;
   void convert(const Tensor& input, const Tensor& output) override;
   void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) override;
+  bool matmul_to_host(const Tensor& input, const Matrix& weight, std::span<float> host,
+                      LogitsScan* scan) override;
   void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) override;
   void rotate_and_store(const Tensor& qkv, const HeadNorms& norms, const Tensor& rotations,
                         const KvCache& cache, std::int32_t layer) override;

@@ -60,6 +60,7 @@ class Runner : public CpuRunner {
   void forward(const Batch& batch, std::span<float> logits) override {
     transformer_.forward(batch, logits);
   }
+  LogitsScan* logits_scan() override { return transformer_.logits_scan(); }
   std::string describe() const override { return backend_.describe(); }
   std::vector<std::string> gemm_implementations() const override {
     return backend_.gemm_implementations();

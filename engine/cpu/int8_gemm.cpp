@@ -17,6 +17,8 @@ constexpr std::int32_t kMinChunkPanels = 16;
 constexpr std::int32_t kMaxChunksPerThread = 8;
 // Rows from which on threads share the work of quantising them.
 constexpr std::int32_t kMinSharedRows = 4;
+// Panels that a block of scanned logits covers.
+constexpr std::int32_t kScanPanels = static_cast<std::int32_t>(kScanBlock) / kPanelColumns;
 
 std::int32_t divide_up(std::int32_t value, std::int32_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -112,7 +114,7 @@ std::unique_ptr<Int8Matrix> Int8Gemm::pack(std::int32_t out_features, std::int32
 }
 
 void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output,
-                   bool accumulate) {
+                   bool accumulate, LogitsScan* scan) {
   const std::int32_t cols = matrix.in_features();
   const auto width = static_cast<std::size_t>(cols);
   const auto num_rows = static_cast<std::size_t>(input.rows);
@@ -148,11 +150,28 @@ void Int8Gemm::run(const Tensor& input, const Int8Matrix& matrix, const Tensor& 
     task.rows = bytes + static_cast<std::size_t>(first_row) * width;
     task.row_scales = scales_.data() + first_row;
     task.num_rows = std::min(division.block_rows, input.rows - first_row);
-    task.first_panel = static_cast<std::int32_t>(chunk * panels / division.num_chunks);
-    task.end_panel = static_cast<std::int32_t>((chunk + 1) * panels / division.num_chunks);
+    // A scanned block belongs to one chunk.
+    const std::int32_t unit_panels = scan == nullptr ? 1 : kScanPanels;
+    const std::int64_t units = divide_up(panels, unit_panels);
+    const auto boundary = [&](std::int64_t part) {
+      return std::min(panels,
+                      static_cast<std::int32_t>(part * units / division.num_chunks) * unit_panels);
+    };
+    task.first_panel = boundary(chunk);
+    task.end_panel = boundary(chunk + 1);
+    if (task.first_panel == task.end_panel) return;
     task.output = static_cast<std::byte*>(output.data) +
                   static_cast<std::size_t>(first_row) * output.row_bytes();
     multiply(task);
+    if (scan == nullptr) return;
+    const std::int32_t first_column = task.first_panel * kPanelColumns;
+    const std::int32_t end_column = std::min(task.end_panel * kPanelColumns, matrix.out_features());
+    for (std::int32_t row = first_row; row < first_row + task.num_rows; ++row) {
+      const std::span<const float> logits(output.row<float>(row) + first_column,
+                                          output.row<float>(row) + end_column);
+      scan_blocks(logits,
+                  scan->row(row).subspan(static_cast<std::size_t>(first_column) / kScanBlock));
+    }
   });
 }
 

@@ -13,6 +13,7 @@
 #include "engine/cpu/cpu_memory.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/thread_team.h"
+#include "engine/logits_scan.h"
 #include "engine/tensor.h"
 
 namespace batchmill {
@@ -46,8 +47,10 @@ class Int8Gemm {
                                    const RowSource& rows, std::span<const float> bias);
 
   // output [n, out] act or f32 (+)= input [n, in] act × matrixᵀ + bias. Only f32 sums can be added
-  // to. All threads share the product.
-  void run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output, bool accumulate);
+  // to. All threads share the product. `scan`, for f32 output, gets the rows' maxima, if there is
+  // one.
+  void run(const Tensor& input, const Int8Matrix& matrix, const Tensor& output, bool accumulate,
+           LogitsScan* scan = nullptr);
 
   // The same for rows `first` to `first + count`, at most kBlockRows, by thread `thread` alone;
   // several threads may call it at once. reserve() comes first, for all threads.

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "engine/cpu/cpu_backend.h"
@@ -62,6 +64,12 @@ class Product {
     const Tensor output{result.data(), DType::kF32, count, shape_.out};
     add ? backend_.matmul_add(input, *matrix_, output) : backend_.matmul(input, *matrix_, output);
     backend_.finish();
+    return result;
+  }
+
+  std::vector<float> run_to_host(LogitsScan* scan) {
+    std::vector<float> result(static_cast<std::size_t>(rows_) * shape_.out);
+    EXPECT_TRUE(backend_.matmul_to_host(input_, *matrix_, result, scan));
     return result;
   }
 
@@ -124,6 +132,32 @@ TEST_P(Int8GemmTest, AddsToWhatIsThere) {
   const auto plain = product.run(0, 9);
   const auto added = product.run(0, 9, true, 1000.0f);
   for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(added[i], plain[i] + 1000.0f, 2e-4f);
+}
+
+// Parts of a row are scanned by different threads; a NaN anywhere must still be found.
+TEST_P(Int8GemmTest, ScansWhatItWritesToTheHost) {
+  for (const Shape& shape : {Shape{30, 48}, Shape{64, 48}, Shape{1000, 80}, Shape{2085, 48}}) {
+    for (const std::int32_t rows : {1, 2, 7, 100}) {
+      SCOPED_TRACE(std::to_string(shape.out) + " outputs, " + std::to_string(rows) + " rows");
+      Product product(GetParam(), shape, rows);
+      LogitsScan scan;
+      const auto logits = product.run_to_host(&scan);
+      EXPECT_EQ(logits, product.run(0, rows));
+      for (std::int32_t row = 0; row < rows; ++row) {
+        const std::span<const float> values(logits.data() + std::int64_t{row} * shape.out,
+                                            static_cast<std::size_t>(shape.out));
+        std::vector<float> maxima(num_scan_blocks(values.size()));
+        scan_blocks(values, maxima);
+        ASSERT_TRUE(std::ranges::equal(scan.row(row), maxima));
+        EXPECT_TRUE(range_of(scan.row(row)).is_valid);
+      }
+      product.set_input(0, std::numeric_limits<float>::quiet_NaN());
+      product.run_to_host(&scan);
+      EXPECT_FALSE(range_of(scan.row(0)).is_valid);
+      if (rows == 1) continue;
+      EXPECT_TRUE(range_of(scan.row(1)).is_valid);
+    }
+  }
 }
 
 TEST_P(Int8GemmTest, SpreadsAnOutlyingChannel) {

@@ -287,6 +287,41 @@ TEST_F(SamplerTest, LogprobsAreTheLogSoftmaxOfTheUnmodifiedLogits) {
   }
 }
 
+// Maxima that a product made part by part lead to the same tokens, also when the best are equal.
+TEST(LogitsScanTest, PartsLeadToTheTokensOfTheWhole) {
+  constexpr std::size_t kSize = 1000;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    std::vector<float> logits = random_logits(kSize, seed);
+    if (seed % 4 == 1) {
+      for (float& x : logits) x = std::round(x);  // many of them equal
+    }
+    if (seed % 4 == 2) logits[seed * 5 % kSize] = seed % 8 == 2 ? kNan : kInfinity;
+    if (seed % 4 == 3) logits[seed * 5 % kSize] = -kInfinity;
+    std::vector<float> maxima(num_scan_blocks(kSize));
+    const std::size_t boundary = kScanBlock * (1 + seed % (kSize / kScanBlock));
+    scan_blocks(std::span(logits).first(boundary), maxima);
+    scan_blocks(std::span(logits).subspan(boundary),
+                std::span(maxima).subspan(boundary / kScanBlock));
+    for (const float temperature : {0.0f, 0.8f}) {
+      for (const std::int32_t top_k : {0, 5}) {
+        SamplingParams params;
+        params.temperature = temperature;
+        params.top_k = top_k;
+        params.seed = seed;
+        SamplingContext context;
+        context.params = &params;
+        Sampler sampler(kSize);
+        const auto expected = sampler.sample(logits, context);
+        EXPECT_EQ(expected.has_value(), seed % 4 != 2);
+        EXPECT_EQ(sampler.sample(logits, context, maxima), expected);
+        if (expected && temperature == 0.0f) {
+          EXPECT_EQ(*expected, std::ranges::max_element(logits) - logits.begin());
+        }
+      }
+    }
+  }
+}
+
 TEST(LogitsScanTest, ExponentialsAreAsExactAsStated) {
   std::vector<float> logits;
   for (int i = 0; i < 100'000; ++i) logits.push_back(static_cast<float>(-i) * 0.00095f);

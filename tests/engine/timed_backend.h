@@ -48,6 +48,12 @@ class TimedBackend : public ForwardingBackend {
                              std::to_string(weight.in_features());
     timed(name, [&] { inner().matmul(input, weight, output); });
   }
+  bool matmul_to_host(const Tensor& input, const Matrix& weight, std::span<float> host,
+                      LogitsScan* scan) override {
+    bool is_done = false;
+    timed("matmul_to_host", [&] { is_done = inner().matmul_to_host(input, weight, host, scan); });
+    return is_done;
+  }
   void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) override {
     const std::string name = "matmul_add " + std::to_string(weight.out_features()) + "x" +
                              std::to_string(weight.in_features());
