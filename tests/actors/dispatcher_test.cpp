@@ -152,6 +152,7 @@ TEST_F(DispatcherTest, AWishFromBusierTimesIsForOneLine) {
   ASSERT_EQ(first.size(), 1u);
   caf::anon_send(tested_, pull_atom::value, WorkRequest{0, 100, 1'000'000});
   finish(first.front());
+  EXPECT_TRUE(is_done());  // before there is anything to give
 
   plan_lines(8);
   caf::anon_send(tested_, plan_atom::value);

@@ -286,17 +286,19 @@ TEST_F(JobLifeTest, AShortJobDoesNotWaitForALongOne) {
 TEST_F(JobLifeTest, AnUploadWhoseClientIsSilentIsClosed) {
   gate_.allow(kForever);
   {
-    // Its source has nothing more to give, and it dies with its connection.
+    // It dies with its connection, in the middle of its upload, when something has been acked.
     JobClient client(daemon_->daemon().control_endpoint(), "silent");
     const std::string content = lines_of("cut", 200);
     try {
       client.upload(
           {{"key", "silent"}},
-          [&](std::uint64_t offset, char* buffer, std::size_t) -> std::size_t {
-            if (offset >= 2'000) throw std::runtime_error("gone");
+          [&](std::uint64_t offset, char* buffer, std::size_t) {
             return content.copy(buffer, 1'000, offset);
           },
-          nullptr, seconds(60));
+          [](std::uint64_t durable_bytes) {
+            if (durable_bytes != 0) throw std::runtime_error("gone");
+          },
+          seconds(60));
       FAIL() << "the upload ended";
     } catch (const std::runtime_error& error) {
       ASSERT_STREQ(error.what(), "gone");
