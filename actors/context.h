@@ -89,22 +89,30 @@ class OpenRequests {
 
   void add(const PeerId& peer, const Json& header) {
     const std::lock_guard lock(mutex_);
-    requests_.emplace_back(peer, header);
+    requests_[peer].push_back(header);
   }
   // The oldest one like it has been answered.
   void remove(const PeerId& peer, const Json& header) {
     const std::lock_guard lock(mutex_);
-    const auto it = std::find(requests_.begin(), requests_.end(), Request(peer, header));
-    if (it != requests_.end()) requests_.erase(it);
+    const auto of_peer = requests_.find(peer);
+    if (of_peer == requests_.end()) return;
+    std::deque<Json>& headers = of_peer->second;
+    const auto it = std::find(headers.begin(), headers.end(), header);
+    if (it != headers.end()) headers.erase(it);
+    if (headers.empty()) requests_.erase(of_peer);
   }
   std::deque<Request> take_all() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(requests_, {});
+    std::deque<Request> all;
+    for (auto& [peer, headers] : std::exchange(requests_, {})) {
+      for (Json& header : headers) all.emplace_back(peer, std::move(header));
+    }
+    return all;
   }
 
  private:
   std::mutex mutex_;
-  std::deque<Request> requests_;
+  std::map<PeerId, std::deque<Json>> requests_;  // of each peer, the oldest first
 };
 
 struct ActorContext {

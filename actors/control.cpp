@@ -53,6 +53,42 @@ WireMessage change_job(const WireMessage& request, const std::string& what, Acto
   return {std::move(answer), "", false};
 }
 
+PeerMessage take_next(ControlState& state) {
+  const PeerId peer = std::move(state.turns.front());
+  state.turns.pop_front();
+  const auto it = state.waiting.find(peer);
+  PeerMessage frame = std::move(it->second.front());
+  it->second.pop_front();
+  if (it->second.empty()) {
+    state.waiting.erase(it);
+  } else {
+    state.turns.push_back(peer);
+  }
+  return frame;
+}
+
+void answer(const PeerMessage& frame, ActorContext& context, const Queries& queries) {
+  const Json& header = frame.message.header;
+  const Json named = header.value("what", Json());
+  const std::string what = named.is_string() ? named.get<std::string>() : "";
+  try {
+    const bool changes = what == "cancel" || what == "pause" || what == "resume";
+    // Nobody waits for the answer: only what the request changes counts.
+    const bool gone = frame.message.sender_gone && *frame.message.sender_gone;
+    if (gone && !changes) return;
+    context.reply(frame.peer, changes ? change_job(frame.message, what, context, queries)
+                                      : queries.answer(header, frame.message.caller));
+  } catch (const StorageError& error) {
+    // The client hears of it; a record that is damaged must not end what works.
+    const bool missing = error.kind() == StorageError::Kind::kMissing;
+    if (!missing) spdlog::error("a request for {} failed: {}", what, error.what());
+    context.reply(frame.peer,
+                  failure(header, missing ? "no_such_job" : "storage_error", error.what()));
+  } catch (const Json::exception& error) {
+    context.reply(frame.peer, failure(header, "invalid_request", error.what()));
+  }
+}
+
 }  // namespace
 
 ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState> self,
@@ -64,26 +100,21 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
   for (const auto& [peer, header] : context->requests.take_all()) {
     context->reply(peer, failure(header, "interrupted", "the daemon had to start anew: ask again"));
   }
-  return {[=](frame_atom, const PeerMessage& frame) {
-    const Json& header = frame.message.header;
-    const Json named = header.value("what", Json());
-    const std::string what = named.is_string() ? named.get<std::string>() : "";
-    try {
-      const bool changes = what == "cancel" || what == "pause" || what == "resume";
-      context->reply(frame.peer,
-                     changes ? change_job(frame.message, what, *context, *self->state.queries)
-                             : self->state.queries->answer(header, frame.message.caller));
-    } catch (const StorageError& error) {
-      // The client hears of it; a record that is damaged must not end what works.
-      const bool gone = error.kind() == StorageError::Kind::kMissing;
-      if (!gone) spdlog::error("a request for {} failed: {}", what, error.what());
-      context->reply(frame.peer,
-                     failure(header, gone ? "no_such_job" : "storage_error", error.what()));
-    } catch (const Json::exception& error) {
-      context->reply(frame.peer, failure(header, "invalid_request", error.what()));
-    }
-    context->requests.remove(frame.peer, header);
-  }};
+  return {
+      [=](frame_atom, const PeerMessage& frame) {
+        ControlState& state = self->state;
+        if (state.turns.empty()) self->send(self, next_atom::value);
+        std::deque<PeerMessage>& waiting = state.waiting[frame.peer];
+        if (waiting.empty()) state.turns.push_back(frame.peer);
+        waiting.push_back(frame);
+      },
+      [=](next_atom) {
+        const PeerMessage frame = take_next(self->state);
+        if (!self->state.turns.empty()) self->send(self, next_atom::value);
+        answer(frame, *context, *self->state.queries);
+        context->requests.remove(frame.peer, frame.message.header);
+      },
+  };
 }
 
 }  // namespace batchmill

@@ -10,6 +10,7 @@ namespace batchmill {
 
 using frame_atom = caf::atom_constant<caf::atom("frame")>;
 using flush_atom = caf::atom_constant<caf::atom("flush")>;
+using next_atom = caf::atom_constant<caf::atom("next")>;
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using lines_atom = caf::atom_constant<caf::atom("lines")>;
 using refresh_atom = caf::atom_constant<caf::atom("refresh")>;
@@ -32,7 +33,11 @@ using IntakeActor = caf::typed_actor<
     caf::reacts_to<flush_atom>>;
 
 // Answers clients' requests (status, results, …) and changes jobs (cancel, pause, resume).
-using ControlActor = caf::typed_actor<caf::reacts_to<frame_atom, PeerMessage>>;
+using ControlActor = caf::typed_actor<
+    // A client's request.
+    caf::reacts_to<frame_atom, PeerMessage>,
+    // INTERNAL: the next one that waits.
+    caf::reacts_to<next_atom>>;
 
 // Looks after the store as a whole.
 using CaretakerActor = caf::typed_actor<

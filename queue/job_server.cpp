@@ -135,6 +135,7 @@ class JobServer::Impl {
     std::string key;  // with which it has authenticated; empty: it came through a local socket
     std::int32_t fd = -1;  // of its connection
     std::shared_ptr<std::atomic<int>> open_requests = std::make_shared<std::atomic<int>>(0);
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
   };
   // A client that has said hello when as many as may be were served.
   struct Waiting {
@@ -275,6 +276,7 @@ class JobServer::Impl {
     WireMessage message;
     message.header = std::move(*header);
     message.caller = *caller;
+    message.sender_gone = known->second.gone;
     const bool is_request = op == "request";
     if (is_request && *known->second.open_requests >= kMaxOpenRequests) {
       return reject(
@@ -419,6 +421,7 @@ class JobServer::Impl {
   void forget(const PeerId& peer) {
     blocked_.erase(peer);
     if (const auto it = peers_.find(peer); it != peers_.end()) {
+      *it->second.gone = true;
       outboxes_bytes_ -= it->second.outbox_bytes;
       peer_of_fd_.erase(it->second.fd);
       peers_.erase(it);

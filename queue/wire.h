@@ -2,6 +2,7 @@
 // queue/README.md describes the protocol for people who write their own client.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,9 +22,11 @@ struct WireMessage {
   Json header;
   std::string payload;
   bool has_payload = false;
-  // Of a message that a JobServer has received, and no part of what travels: who sent it, and a
-  // receipt. As long as a copy of that lives, the message counts as being worked on.
+  // Of a message that a JobServer has received, and no part of what travels: who sent it, whether
+  // that peer has gone since, and a receipt. As long as a copy of that lives, the message counts as
+  // being worked on.
   Caller caller = {};
+  std::shared_ptr<const std::atomic<bool>> sender_gone = {};
   std::shared_ptr<const void> receipt = {};
 };
 
