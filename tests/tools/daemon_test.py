@@ -98,6 +98,7 @@ class DaemonTest(ProgramTest):
     def test_a_stop_puts_unfinished_lines_back(self):
         daemon = self.start_daemon(env={"BATCHMILL_DAEMON_DRAIN_TIMEOUT_S": "0"})
         job = self.submit(self.long_lines())
+        wait_until("the job runs", lambda: self.status(job)["status"] == "in_progress")
         self.end(daemon)
         self.assertEqual(self.status(job)["status"], "in_progress")
         self.start_daemon()
