@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <new>
 #include <stdexcept>
 
 #include "actors/line_work.h"
@@ -209,15 +210,32 @@ bool DeviceLoop::step() {
   try {
     output = &engine_->step();
     failed_steps_ = 0;
+  } catch (const std::bad_alloc&) {
+    return make_smaller_steps() || count_failure("there is no memory for a step");
   } catch (const std::exception& error) {
-    ++failed_steps_;
-    spdlog::error("a step on {} failed ({} in a row): {}", name_, failed_steps_, error.what());
-    if (failed_steps_ < kMaxFailedSteps) return true;
-    callbacks_.failed(fmt::format("{} steps in a row failed: {}", failed_steps_, error.what()));
-    return false;
+    return count_failure(error.what());
   }
   account(*output, static_cast<std::uint64_t>(clock_->steady_us() - start_us));
   for (RequestOutput& finished : output->finished) collect(std::move(finished));
+  return true;
+}
+
+// False when the device is broken.
+bool DeviceLoop::count_failure(const char* what) {
+  ++failed_steps_;
+  spdlog::error("a step on {} failed ({} in a row): {}", name_, failed_steps_, what);
+  if (failed_steps_ < kMaxFailedSteps) return true;
+  callbacks_.failed(fmt::format("{} steps in a row failed: {}", failed_steps_, what));
+  return false;
+}
+
+// The device had no memory for a step: lines that have not started go back to the plan, where
+// another device may find them, the others run in smaller steps. False if those cannot be smaller.
+bool DeviceLoop::make_smaller_steps() {
+  const std::int32_t rows = engine_->shrink_steps();
+  if (rows == 0) return false;
+  spdlog::warn("{} had no memory for a step: from now on at most {} tokens share one", name_, rows);
+  release(false);
   return true;
 }
 

@@ -73,6 +73,8 @@ class DeviceLoop {
   void add_line(WorkItem item);
   void ask_for_more();
   bool step();
+  bool count_failure(const char* what);
+  bool make_smaller_steps();
   void account(const StepOutput& output, std::uint64_t step_us);
   void collect(RequestOutput output);
   void release(bool started_too);

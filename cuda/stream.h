@@ -32,7 +32,7 @@ struct DeviceFacts {
 std::int32_t count_devices(std::string* reason);
 DeviceFacts device_facts(std::int32_t device);
 
-// Of the current device. Device memory throws std::bad_alloc, host memory CudaError.
+// Of the current device. Throws std::bad_alloc or CudaError.
 void* allocate_device_memory(std::size_t bytes);
 void free_device_memory(void* memory) noexcept;
 void* allocate_pinned_memory(std::size_t bytes);

@@ -59,6 +59,12 @@ void Embedder::fill_batch(const std::vector<std::size_t>& chosen) {
   }
 }
 
+std::int32_t Embedder::shrink_steps() {
+  if (batch_.num_seqs() < 2) return 0;
+  options_.max_num_batched_tokens = batch_.num_tokens() / 2;
+  return options_.max_num_batched_tokens;
+}
+
 StepOutput& Embedder::step() {
   StepOutput& output = output_;
   output = {};

@@ -28,6 +28,8 @@ class Embedder : public StepEngine {
   // Takes the oldest request and, in order, all others that still fit max_num_batched_tokens; a
   // longer one runs alone. A vector that holds NaN or infinity ends its request with `error`.
   StepOutput& step() override;
+  // As many whole sequences as fit half the rows.
+  std::int32_t shrink_steps() override;
   void cancel(RequestId id) override;
   bool has_work() const override { return !waiting_.empty() || !cancelled_.empty(); }
   EngineStats stats() const override;
@@ -37,7 +39,7 @@ class Embedder : public StepEngine {
   std::vector<std::size_t> choose() const;
   void fill_batch(const std::vector<std::size_t>& chosen);
 
-  const EngineOptions options_;
+  EngineOptions options_;
   EncoderRunner* const runner_;
   std::deque<Request> waiting_;
   std::vector<RequestId> cancelled_;

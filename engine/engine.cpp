@@ -134,6 +134,12 @@ StepOutput& Engine::Impl::step() {
   return output;
 }
 
+std::int32_t Engine::Impl::shrink_steps() {
+  const std::int32_t rows = batch_.num_tokens() / 2;
+  if (rows > 0) scheduler_.limit_step(rows);
+  return rows;
+}
+
 void Engine::Impl::run() {
   const std::size_t size = batch_.logits_rows.size() * static_cast<std::size_t>(vocab_size_);
   if (logits_.size() < size) logits_.resize(size);
@@ -360,6 +366,7 @@ Engine::~Engine() = default;
 std::int32_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
 void Engine::add(Request request) { impl_->add(std::move(request)); }
 StepOutput& Engine::step() { return impl_->step(); }
+std::int32_t Engine::shrink_steps() { return impl_->shrink_steps(); }
 void Engine::cancel(RequestId id) { impl_->cancel(id); }
 bool Engine::has_work() const { return impl_->has_work(); }
 std::int32_t Engine::cached_prefix_tokens(std::span<const TokenId> prompt) const {

@@ -39,6 +39,9 @@ class Engine : public StepEngine {
   // and the exception goes on; the engine stays usable.
   StepOutput& step() override;
 
+  // The step's rows are halved; sequences that get none wait for a later step.
+  std::int32_t shrink_steps() override;
+
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.
   void cancel(RequestId id) override;

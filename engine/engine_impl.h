@@ -23,6 +23,7 @@ class Engine::Impl {
   std::int32_t max_sequence_tokens() const { return max_sequence_tokens_; }
   void add(Request request);
   StepOutput& step();
+  std::int32_t shrink_steps();
   void cancel(RequestId id);
   bool has_work() const { return !requests_.empty() || !finished_.empty(); }
   std::int32_t cached_prefix_tokens(std::span<const TokenId> prompt) const;

@@ -37,6 +37,10 @@ void Scheduler::remove(Sequence* sequence) {
   blocks_.release(*sequence, /*keep_tail=*/false);
 }
 
+void Scheduler::limit_step(std::int32_t rows) {
+  options_.max_num_batched_tokens = std::min(options_.max_num_batched_tokens, rows);
+}
+
 const std::vector<ScheduledSequence>& Scheduler::schedule(Batch& batch) {
   step_.clear();
   rows_left_ = options_.max_num_batched_tokens;

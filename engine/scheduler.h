@@ -33,6 +33,9 @@ class Scheduler {
   // Forgets a sequence, waiting or running, and gives up its blocks. Not within a step.
   void remove(Sequence* sequence);
 
+  // Later steps have at most so many rows.
+  void limit_step(std::int32_t rows);
+
   // Fills `batch` with the next step's rows: running decodes first, then prefill chunks of running
   // sequences, then of newly admitted ones. Nothing to do: an empty batch. commit() or rollback()
   // must follow before anything else.

@@ -2,6 +2,8 @@
 // comes out. One owner thread; no clock, no logging: the same calls give the same results.
 #pragma once
 
+#include <cstdint>
+
 #include "engine/request.h"
 #include "engine/types.h"
 
@@ -18,6 +20,10 @@ class StepEngine {
   // the exception goes on; the engine stays usable. The caller may take what has finished out of
   // the output, which is valid until the next step.
   virtual StepOutput& step() = 0;
+
+  // After a step for which the device had no memory: from now on steps have at most half as many
+  // rows. Returns that number, 0 if they cannot be smaller.
+  virtual std::int32_t shrink_steps() = 0;
 
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.

@@ -26,6 +26,10 @@ class RuntimeGraph : public CudaGraph {
 
 void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the error is the caller's now
+    throw std::bad_alloc();
+  }
   throw CudaError(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
@@ -58,12 +62,7 @@ DeviceFacts device_facts(std::int32_t device) {
 
 void* allocate_device_memory(std::size_t bytes) {
   void* memory = nullptr;
-  const cudaError_t status = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // the error is the caller's now
-    throw std::bad_alloc();
-  }
-  check_cuda(status, "memory of a device");
+  check_cuda(cudaMalloc(&memory, bytes > 0 ? bytes : 1), "memory of a device");
   return memory;
 }
 void free_device_memory(void* memory) noexcept { cudaFree(memory); }

@@ -238,6 +238,40 @@ TEST_F(EngineTest, AFailedStepCountsNothingAndLeavesTheEngineUsable) {
   EXPECT_EQ(outputs[1].num_recomputed_tokens, 0);
 }
 
+TEST_F(EngineTest, RunsInSmallerStepsWhereThereIsNoMemoryForLargeOnes) {
+  ScriptedRunner runner({.max_rows = 3});
+  Engine engine(options_, &runner, &tokenizer_);
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 6; ++id) {
+    requests.push_back(make_request(id, letters("abcdefghij"), 4 + static_cast<int>(id)));
+    requests.back().prompt.push_back(static_cast<TokenId>(id));
+    engine.add(requests.back());
+  }
+  Outputs outputs;
+  std::vector<std::int32_t> limits;
+  while (engine.has_work()) {
+    try {
+      for (RequestOutput& output : engine.step().finished) outputs[output.id] = std::move(output);
+    } catch (const std::bad_alloc&) {
+      limits.push_back(engine.shrink_steps());
+      ASSERT_GT(limits.back(), 0);
+    }
+  }
+  EXPECT_EQ(limits, (std::vector<std::int32_t>{16, 8, 4, 2}));
+  for (const Request& request : requests) {
+    expect_same_result(outputs[request.id], run_alone(request, options_, &tokenizer_));
+  }
+}
+
+TEST_F(EngineTest, CannotMakeStepsOfLessThanOneRow) {
+  ScriptedRunner runner({.max_rows = 0});
+  options_.max_num_batched_tokens = 1;
+  Engine engine(options_, &runner, &tokenizer_);
+  engine.add(make_request(1, letters("abc"), 2));
+  EXPECT_THROW(engine.step(), std::bad_alloc);
+  EXPECT_EQ(engine.shrink_steps(), 0);
+}
+
 TEST_F(EngineTest, BrokenLogitsFailTheirRequestOnly) {
   class PoisonedRunner : public ScriptedRunner {
    public:

@@ -1,6 +1,7 @@
 #include "tests/support/scripted_runner.h"
 
 #include <algorithm>
+#include <new>
 #include <set>
 
 namespace batchmill::testing {
@@ -40,6 +41,10 @@ void ScriptedRunner::forward(const Batch& batch, std::span<float> logits) {
       spoil(batch);
       throw;
     }
+  }
+  if (batch.num_tokens() > options_.max_rows) {
+    spoil(batch);
+    throw std::bad_alloc();
   }
   copy_blocks(batch);
   std::size_t next_logits_row = 0;

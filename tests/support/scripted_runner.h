@@ -26,6 +26,8 @@ struct ScriptedRunnerOptions {
   std::int32_t vocab_size = 64;
   std::int32_t block_size_tokens = 4;
   std::int32_t num_blocks = 64;
+  // Steps of more rows find no memory: std::bad_alloc.
+  std::int32_t max_rows = INT32_MAX;
 
   // If set: the token to prefer after this context (read from the KV cache). Greedy choices follow
   // it exactly; draws nearly always.
