@@ -58,7 +58,8 @@ class Daemon::Impl {
   std::unique_ptr<JobStore> store_;
   LiveStats live_;
   std::vector<Device> devices_;
-  std::vector<EngineOptions> engine_options_;  // [devices]
+  std::vector<EngineOptions> engine_options_;  // [models]
+  std::vector<std::size_t> model_of_device_;  // [devices]
   std::unique_ptr<ModelCatalog> catalog_;
   std::shared_ptr<ActorContext> context_;
   caf::actor_system_config system_config_;
@@ -95,11 +96,13 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
       std::make_shared<LinePreparer>(catalog_.get(), options_.default_max_tokens,
                                      options_.max_choices, options_.queue.max_line_bytes);
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    const Model& model = *catalog_->entries()[i].served.model;
+    const std::size_t index = model_of_device_[i];
+    const Model& model = *catalog_->entries()[index].served.model;
     DeviceSetup device;
     device.index = static_cast<std::uint32_t>(i);
     device.name = devices_[i].name;
-    device.options = engine_options_[i];
+    device.can_be_lost = devices_[i].can_be_lost;
+    device.options = engine_options_[index];
     device.runner = devices_[i].runner.get();
     device.encoder = devices_[i].encoder.get();
     device.runner_mutex = std::make_shared<std::mutex>();
@@ -145,22 +148,26 @@ void Daemon::Impl::make_devices(std::vector<ServedModel> models,
     engine.max_context_tokens =
         served.max_context_tokens > 0 ? std::min(served.max_context_tokens, trained) : trained;
     engine.eos_token_ids = served.model->eos_token_ids();
-    devices_.push_back(device_factory(served));
-    const Device& device = devices_.back();
-
     ModelCatalog::Entry entry;
     entry.context_tokens = engine.max_context_tokens;
-    if (device.encoder != nullptr) {
-      // Nothing but the tokens of a step bounds how many sequences share it.
-      engine.max_num_seqs = std::max(engine.max_num_seqs, engine.max_num_batched_tokens);
-      entry.context_tokens = Embedder(engine, device.encoder.get()).max_sequence_tokens();
-      entry.pool_tokens = entry.context_tokens;
-      entry.embedding_size = device.encoder->embedding_size();
-    } else {
-      entry.pool_tokens = Engine(engine, device.runner.get(), nullptr).max_sequence_tokens();
+    entry.pool_tokens = engine.max_context_tokens;
+    for (Device& device : device_factory(served)) {
+      if (device.encoder != nullptr) {
+        // Nothing but the tokens of a step bounds how many sequences share it.
+        engine.max_num_seqs = std::max(engine.max_num_seqs, engine.max_num_batched_tokens);
+        entry.context_tokens = Embedder(engine, device.encoder.get()).max_sequence_tokens();
+        entry.pool_tokens = entry.context_tokens;
+        entry.embedding_size = device.encoder->embedding_size();
+      } else {
+        // A line must fit whichever device takes it.
+        entry.pool_tokens = std::min(
+            entry.pool_tokens, Engine(engine, device.runner.get(), nullptr).max_sequence_tokens());
+      }
+      entry.device += (entry.device.empty() ? "" : ", ") + device.name;
+      model_of_device_.push_back(entries.size());
+      devices_.push_back(std::move(device));
     }
     engine_options_.push_back(engine);
-    entry.device = devices_.back().name;
     entry.served = std::move(served);
     entries.push_back(std::move(entry));
   }
@@ -227,6 +234,12 @@ void Daemon::Impl::stop(std::chrono::milliseconds drain_timeout) {
 
 void Daemon::Impl::set_prices(const std::vector<ServedModel>& models) {
   for (const ServedModel& served : models) catalog_->set_price(served.name, served.price);
+}
+
+std::vector<Device> only(Device device) {
+  std::vector<Device> devices;
+  devices.push_back(std::move(device));
+  return devices;
 }
 
 Daemon::Daemon(DaemonOptions options, std::vector<ServedModel> models, DeviceFactory device_factory)

@@ -30,14 +30,20 @@ struct ServedModel {
   Price price;
 };
 
-// Makes the device that runs a model; called once per model, before any line is taken.
+// What runs a model.
 struct Device {
   std::string name;  // "cpu:0"
   // One of the two: a model that generates text, or an encoder that makes embeddings.
   std::unique_ptr<ModelRunner> runner = nullptr;
   std::unique_ptr<EncoderRunner> encoder = nullptr;
+  // It may be gone for good when its steps fail, and is not used again then; others go on.
+  bool can_be_lost = false;
 };
-using DeviceFactory = std::function<Device(const ServedModel&)>;
+std::vector<Device> only(Device device);
+
+// Makes the devices that run a model, at least one; called once per model, before any line is
+// taken.
+using DeviceFactory = std::function<std::vector<Device>(const ServedModel&)>;
 
 struct DaemonOptions {
   std::string data_directory;

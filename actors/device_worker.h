@@ -23,6 +23,7 @@ struct DeviceSetup {
   EncoderRunner* encoder = nullptr;
   std::shared_ptr<std::mutex> runner_mutex;  // held by the loop that uses the runner
   const Tokenizer* tokenizer = nullptr;
+  bool can_be_lost = false;
 };
 
 DeviceWorkerActor::behavior_type device_worker(

@@ -111,6 +111,14 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
         self->state.picker->job_changed(job);
         feed();
       },
+      [=](lost_atom, std::uint32_t device) {
+        self->state.hungry.erase(device);
+        // Their attempts stay counted: one of them may be why.
+        const std::vector<LineKey> lines = self->state.picker->device_lost(device);
+        attempts->remove(lines);
+        for (const LineKey& line : lines) context->live->lines_returned(line.job, 1);
+        feed();
+      },
       [=](flush_atom, bool) { return true; },
   };
 }

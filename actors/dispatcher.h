@@ -19,8 +19,8 @@ struct DispatcherState {
   bool retry_scheduled = false;  // the disk is full: nothing is admitted until it has space
 };
 
-// `device_fingerprints`: [devices] the model that each device runs. `attempts`: follows what is
-// handed out.
+// `device_fingerprints`: [devices] the model that each device runs; empty: lost. `attempts`:
+// follows what is handed out.
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
                                           std::shared_ptr<ActorContext> context,
                                           std::vector<std::string> device_fingerprints,

@@ -21,6 +21,7 @@ using returned_atom = caf::atom_constant<caf::atom("returned")>;
 using changed_atom = caf::atom_constant<caf::atom("changed")>;
 using work_atom = caf::atom_constant<caf::atom("work")>;
 using ready_atom = caf::atom_constant<caf::atom("ready")>;
+using lost_atom = caf::atom_constant<caf::atom("lost")>;
 using done_atom = caf::atom_constant<caf::atom("done")>;
 
 // Takes uploads: frames in, durable lines and acks out.
@@ -71,6 +72,8 @@ using DispatcherActor = caf::typed_actor<
     caf::reacts_to<returned_atom, std::vector<LineKey>>,
     // The job was paused, resumed or ended.
     caf::reacts_to<changed_atom, JobId>,
+    // This device is not used any more: its lines run elsewhere.
+    caf::reacts_to<lost_atom, std::uint32_t>,
     // Answers true once all that was sent before has been dealt with.
     caf::replies_to<flush_atom, bool>::with<bool>>;
 

@@ -1,4 +1,4 @@
-// One device's place in one level of the plan: an elevator that sweeps through the sorted entries
+// A place in one level of the plan: an elevator that sweeps through the sorted entries
 // and wraps. What a sweep covers is frozen when it starts; entries that arrive later wait for the
 // next one, unless they share a long prefix with the entry before them (which is in the KV cache
 // now), or the sweep has only just begun. So every entry's turn comes. Holds at most kRefillEntries

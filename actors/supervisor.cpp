@@ -46,12 +46,16 @@ void start_device_group(Self self, const Context& context, const SupervisorSetup
                         const std::shared_ptr<OpenAttempts>& attempts) {
   context->live->forget_running();
   context->directory.set(self->spawn<caf::monitored>(writer, context));
+  std::vector<std::string> fingerprints = setup.device_fingerprints;
+  for (const std::uint32_t lost : self->state.lost) fingerprints[lost].clear();
   context->directory.set(
-      self->spawn<caf::monitored>(dispatcher, context, setup.device_fingerprints, attempts));
+      self->spawn<caf::monitored>(dispatcher, context, std::move(fingerprints), attempts));
   context->directory.set_devices({});
   std::vector<DeviceWorkerActor> devices;
   for (const DeviceSetup& device : setup.devices) {
-    devices.push_back(self->spawn<caf::monitored>(device_worker, context, device));
+    const bool is_lost = self->state.lost.contains(device.index);
+    devices.push_back(is_lost ? DeviceWorkerActor()
+                              : self->spawn<caf::monitored>(device_worker, context, device));
   }
   context->directory.set_devices(std::move(devices));
   // A device may have asked before it could be found.
@@ -94,6 +98,31 @@ bool count_restart(Self self, const Context& context) {
   return restarts.size() <= kMaxRestarts;
 }
 
+// The devices besides that run its model.
+std::size_t num_others(Self self, const SupervisorSetup& setup, std::uint32_t device) {
+  std::size_t others = 0;
+  for (const DeviceSetup& other : setup.devices) {
+    if (other.index != device && !self->state.lost.contains(other.index) &&
+        setup.device_fingerprints[other.index] == setup.device_fingerprints[device]) {
+      ++others;
+    }
+  }
+  return others;
+}
+
+void on_lost(Self self, const Context& context, const SupervisorSetup& setup,
+             std::uint32_t device) {
+  const std::string& name = setup.devices[device].name;
+  self->state.lost.insert(device);
+  send_to<DispatcherActor>(context->directory, lost_atom::value, device);
+  const std::size_t others = num_others(self, setup, device);
+  if (others == 0) {
+    setup.on_fatal(fmt::format("the device {} is lost and its model has no other one", name));
+    return;
+  }
+  spdlog::error("the device {} is lost: its lines run on the {} that go on", name, others);
+}
+
 void on_down(Self self, const Context& context, const SupervisorSetup& setup,
              const std::shared_ptr<OpenAttempts>& attempts, const caf::down_msg& message) {
   if (self->state.stopping) return;
@@ -115,9 +144,14 @@ void on_down(Self self, const Context& context, const SupervisorSetup& setup,
     start = [&] { start_preparer(self, context, setup); };
   } else {
     const std::vector<DeviceWorkerActor> devices = directory.devices();
-    const bool is_device = std::any_of(devices.begin(), devices.end(), [&](const auto& device) {
-      return is_from(message, device);
-    });
+    const auto device = std::ranges::find_if(
+        devices, [&](const auto& candidate) { return is_from(message, candidate); });
+    const bool is_device = device != devices.end();
+    // A worker that gave up by itself has tried its device again before.
+    if (is_device && message.reason == caf::exit_reason::user_shutdown) {
+      const auto index = static_cast<std::uint32_t>(device - devices.begin());
+      if (setup.devices[index].can_be_lost) return on_lost(self, context, setup, index);
+    }
     if (!is_device && !is_from(message, directory.get<DispatcherActor>()) &&
         !is_from(message, directory.get<WriterActor>())) {
       return;  // one that was replaced already

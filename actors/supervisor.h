@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct SupervisorState {
   static inline const char* name = "supervisor";
   std::deque<std::int64_t> restarts_s;  // steady-clock seconds of the latest ones
   std::map<JobId, std::int64_t> deadlines_s;  // of unfinished jobs that have one, steady clock
+  std::set<std::uint32_t> lost;  // devices that are not used any more
   bool stopping = false;
 };
 

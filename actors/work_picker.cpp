@@ -21,19 +21,22 @@ void WorkPicker::refresh_levels() {
   double least = 0.0;
   bool any = false;
   for (const auto& [key, level] : levels_) {
-    if (level.exhausted) continue;
+    if (level.runs.is_exhausted()) continue;
     least = any ? std::min(least, level.virtual_tokens) : level.virtual_tokens;
     any = true;
   }
   for (PlanLevel& found : store_->plan_levels()) {
     const auto it = levels_.find(found.first);
     if (it == levels_.end()) {
-      levels_.emplace(found.first, Level{PlanCursor(store_, found), least});
-    } else if (it->second.exhausted &&
-               (entries_freed_ || found.newest_serial > it->second.swept_serial)) {
+      levels_.emplace(found.first, Level{DeviceRuns(store_, found), least});
+    } else {
       // Time spent without work earns no credit.
-      it->second.virtual_tokens = std::max(it->second.virtual_tokens, least);
-      it->second.exhausted = false;
+      Level& level = it->second;
+      const bool was_exhausted = level.runs.is_exhausted();
+      level.runs.wake(found.newest_serial, entries_freed_);
+      if (was_exhausted && !level.runs.is_exhausted()) {
+        level.virtual_tokens = std::max(level.virtual_tokens, least);
+      }
     }
   }
   levels_stale_ = false;
@@ -46,8 +49,8 @@ double WorkPicker::weight(const PlanLevel& level) const {
   double others = 0.0;
   bool outranks_others = true;
   for (const auto& [key, other] : levels_) {
-    const PlanLevel& waiting = other.cursor.level();
-    if (other.exhausted || waiting.short_lane) continue;
+    const PlanLevel& waiting = other.runs.level();
+    if (other.runs.is_exhausted() || waiting.short_lane) continue;
     others += weight(waiting);
     if (waiting.priority >= level.priority) outranks_others = false;
   }
@@ -56,15 +59,32 @@ double WorkPicker::weight(const PlanLevel& level) const {
   return others * kShortLaneShare / (1.0 - kShortLaneShare);
 }
 
-WorkPicker::Level* WorkPicker::next_level(std::uint32_t device) {
+// `passed`: those that have nothing for the device.
+WorkPicker::Level* WorkPicker::next_level(std::uint32_t device,
+                                          const std::set<const Level*>& passed) {
   Level* best = nullptr;
   for (auto& [key, level] : levels_) {
-    if (level.exhausted || level.cursor.level().fingerprint != device_fingerprints_[device]) {
+    if (level.runs.is_exhausted() || passed.contains(&level) ||
+        level.runs.level().fingerprint != device_fingerprints_[device]) {
       continue;
     }
     if (best == nullptr || level.virtual_tokens < best->virtual_tokens) best = &level;
   }
   return best;
+}
+
+DeviceRuns::Asker WorkPicker::asker(const WorkRequest& request, std::size_t num_picked) const {
+  DeviceRuns::Asker asker;
+  asker.device = request.device;
+  asker.wants_one = request.max_lines == 1;
+  asker.in_flight = {num_in_flight_[request.device] + num_picked};
+  for (std::size_t other = 0; other < device_fingerprints_.size(); ++other) {
+    if (other != request.device &&
+        device_fingerprints_[other] == device_fingerprints_[request.device]) {
+      asker.in_flight.push_back(num_in_flight_[other]);
+    }
+  }
+  return asker;
 }
 
 bool WorkPicker::job_may_run(const JobId& job) {
@@ -99,21 +119,24 @@ bool WorkPicker::is_led(std::uint32_t device) const {
 std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
   const std::uint32_t device = request.device;
   std::vector<WorkItem> picked;
-  if (alone_device_ != kNoDevice || is_led(device)) return picked;
+  if (device_fingerprints_[device].empty() || alone_device_ != kNoDevice || is_led(device)) {
+    return picked;
+  }
   if (levels_stale_) refresh_levels();
 
   // Alone in the process: other devices run empty, too.
   std::deque<WorkItem>& alone = alone_[device];
   bool may_pick = !somebody_waits_alone();
   std::uint64_t tokens = 0;
+  std::set<const Level*> passed;
   while (may_pick && picked.size() < request.max_lines && tokens < request.max_tokens) {
-    Level* level = next_level(device);
+    Level* level = next_level(device, passed);
     if (level == nullptr) break;
-    const std::optional<PlanItem> item = level->cursor.next(
-        [&](const PlanItem& candidate) { return admissible(candidate); }, skipped_jobs_);
+    const DeviceRuns::Asker who = asker(request, picked.size());
+    const std::optional<PlanItem> item = level->runs.next(
+        who, [&](const PlanItem& candidate) { return admissible(candidate); }, skipped_jobs_);
     if (!item) {
-      level->exhausted = true;
-      level->swept_serial = level->cursor.frozen_serial();
+      passed.insert(level);
       continue;
     }
     std::optional<PlanEntry> entry = store_->plan_entry(item->key);
@@ -121,7 +144,7 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
     tokens += item->num_prompt_tokens;
     level->virtual_tokens +=
         (item->num_prompt_tokens + static_cast<double>(item->num_choices) * item->max_tokens) /
-        weight(level->cursor.level());
+        weight(level->runs.level());
 
     WorkItem work;
     work.key = item->line;
@@ -129,7 +152,7 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
     work.model = std::move(entry->model);
     work.prompts = std::move(entry->prompts);
     work.request = std::move(entry->request);
-    work.num_wanted_tokens = level->cursor.shared_with_rest(skipped_jobs_);
+    work.num_wanted_tokens = level->runs.shared_with_rest(who, skipped_jobs_);
     work.attempt = store_->attempts(std::span(&work.key, 1)).front() + 1;
     in_flight_.emplace(work.key, device);
     if (work.attempt > kMaxAttempts) {
@@ -176,7 +199,7 @@ std::vector<WorkItem> WorkPicker::take_poisoned() { return std::exchange(poisone
 
 void WorkPicker::plan_changed() {
   levels_stale_ = true;
-  for (auto& [key, level] : levels_) level.cursor.refresh();
+  for (auto& [key, level] : levels_) level.runs.plan_changed();
 }
 
 void WorkPicker::land(const std::vector<LineKey>& lines) {
@@ -194,6 +217,20 @@ void WorkPicker::done(const std::vector<LineKey>& lines) { land(lines); }
 void WorkPicker::returned(const std::vector<LineKey>& lines) {
   land(lines);
   levels_stale_ = entries_freed_ = true;
+}
+
+std::vector<LineKey> WorkPicker::device_lost(std::uint32_t device) {
+  for (const WorkItem& waiting : alone_[device]) in_flight_.erase(waiting.key);
+  alone_.erase(device);
+  std::vector<LineKey> lines;
+  for (const auto& [line, where] : in_flight_) {
+    if (where == device) lines.push_back(line);
+  }
+  land(lines);
+  for (auto& [key, level] : levels_) level.runs.forget_device(device);
+  device_fingerprints_[device].clear();
+  levels_stale_ = entries_freed_ = true;
+  return lines;
 }
 
 void WorkPicker::job_changed(const JobId& job) {

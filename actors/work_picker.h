@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/device_runs.h"
 #include "actors/messages.h"
-#include "actors/plan_cursor.h"
 #include "storage/job_store.h"
 
 namespace batchmill {
@@ -33,7 +33,7 @@ class WorkPicker {
   // most, since a device serves tens of lines in the time of one.
   static constexpr std::uint64_t kLeadingJobLines = 1000;
 
-  // `device_fingerprints`: [devices] the model that each device runs.
+  // `device_fingerprints`: [devices] the model that each device runs; empty: the device is lost.
   WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints);
 
   // Lines for the device: at most request.max_lines, and no further one once request.max_tokens
@@ -48,6 +48,8 @@ class WorkPicker {
   void done(const std::vector<LineKey>& lines);  // have results
   void returned(const std::vector<LineKey>& lines);  // came back without
   void job_changed(const JobId& job);  // paused, resumed, ended
+  // The device gets no more lines. Returns those that it had, which may run again elsewhere.
+  std::vector<LineKey> device_lost(std::uint32_t device);
 
   std::size_t num_in_flight() const { return in_flight_.size(); }
   std::size_t num_in_flight(std::uint32_t device) const { return num_in_flight_[device]; }
@@ -56,14 +58,13 @@ class WorkPicker {
   static constexpr std::uint32_t kNoDevice = UINT32_MAX;
 
   struct Level {
-    PlanCursor cursor;
+    DeviceRuns runs;
     double virtual_tokens = 0.0;  // tokens handed out ÷ weight
-    bool exhausted = false;  // a whole sweep found nothing that may run …
-    std::uint64_t swept_serial = 0;  // … and covered entries up to this one
   };
 
   void refresh_levels();
-  Level* next_level(std::uint32_t device);
+  Level* next_level(std::uint32_t device, const std::set<const Level*>& passed);
+  DeviceRuns::Asker asker(const WorkRequest& request, std::size_t num_picked) const;
   bool somebody_waits_alone() const;
   std::size_t num_running() const;  // on all devices
   double weight(const PlanLevel& level) const;

@@ -47,12 +47,12 @@ DeviceFactory cpu_devices(const DaemonConfig& config) {
       if (*waiting > 1) --*waiting;
       try {
         if (served.model->config().encoder) {
-          return Device{.name = "cpu:0",
-                        .encoder = make_cpu_encoder(served.model->tensors(), served.model->config(),
-                                                    options)};
+          return only({.name = "cpu:0",
+                       .encoder = make_cpu_encoder(served.model->tensors(), served.model->config(),
+                                                   options)});
         }
-        return Device{"cpu:0",
-                      make_cpu_runner(served.model->tensors(), served.model->config(), options)};
+        return only(
+            {"cpu:0", make_cpu_runner(served.model->tensors(), served.model->config(), options)});
       } catch (const std::bad_alloc&) {
         throw ToolError(kExitUsage, fmt::format("not enough memory for the model {}", served.name));
       } catch (const std::runtime_error& error) {

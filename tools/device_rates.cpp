@@ -102,7 +102,8 @@ DeviceRates measure_rates(const DaemonConfig& config, const ServedModel& served)
   DaemonConfig small = config;
   small.engine.kv_cache_bytes =
       kPoolTokens * served.model->config().kv_bytes_per_token(dtype_bytes(DType::kF32));
-  const Device device = make_devices(small)(served);
+  const std::vector<Device> devices = make_devices(small)(served);
+  const Device& device = devices.front();
   const std::int32_t context = served.model->config().max_context_tokens;
   EngineOptions options = config.engine.options;
   options.max_context_tokens = context;

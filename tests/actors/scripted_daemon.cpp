@@ -37,7 +37,7 @@ TokenId next_token(std::span<const TokenId> context) {
   return 40 + static_cast<TokenId>(context.size() % 50);
 }
 
-Device make_device(const Settings& settings, const ServedModel& served) {
+std::vector<Device> make_devices(const Settings& settings, const ServedModel& served) {
   ScriptedRunnerOptions options;
   options.vocab_size = served.model->config().vocab_size;
   options.block_size_tokens = 16;
@@ -50,7 +50,7 @@ Device make_device(const Settings& settings, const ServedModel& served) {
     if (!poison.empty() && !std::ranges::search(context, poison).empty()) std::raise(SIGKILL);
     return next_token(context);
   };
-  return {"scripted:0", std::make_unique<ScriptedRunner>(std::move(options))};
+  return only({"scripted:0", std::make_unique<ScriptedRunner>(std::move(options))});
 }
 
 int serve(const Settings& settings) {
@@ -70,7 +70,7 @@ int serve(const Settings& settings) {
   served.model = Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/model-q4_0.gguf");
   served.price = {"2025-01", "USD", 150'000, 75'000, 600'000};
   Daemon daemon(options, {served},
-                [&](const ServedModel& model) { return make_device(settings, model); });
+                [&](const ServedModel& model) { return make_devices(settings, model); });
   std::cerr << "scripted_daemon: ready" << std::endl;
   int signal = 0;
   sigwait(&end, &signal);

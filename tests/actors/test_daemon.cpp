@@ -1,5 +1,6 @@
 #include "tests/actors/test_daemon.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -50,17 +51,29 @@ void TestDaemon::start() {
           ScriptedEncoderOptions scripted;
           scripted.vocab_size = model.model->config().vocab_size;
           scripted.before_step = options_.before_step;
-          return Device{.name = "scripted:0",
-                        .encoder = std::make_unique<ScriptedEncoder>(std::move(scripted))};
+          return only({.name = "scripted:0",
+                       .encoder = std::make_unique<ScriptedEncoder>(std::move(scripted))});
         }
-        ScriptedRunnerOptions scripted;
-        scripted.vocab_size = model.model->config().vocab_size;
-        scripted.block_size_tokens = options_.block_size_tokens;
-        scripted.num_blocks = options_.num_blocks;
-        scripted.before_step = options_.before_step;
-        auto runner = std::make_unique<ScriptedRunner>(std::move(scripted));
-        runner_ = runner.get();
-        return Device{.name = "scripted:0", .runner = std::move(runner)};
+        std::vector<Device> devices;
+        for (int i = 0; i < options_.num_devices; ++i) {
+          ScriptedRunnerOptions scripted;
+          scripted.vocab_size = model.model->config().vocab_size;
+          scripted.block_size_tokens = options_.block_size_tokens;
+          scripted.num_blocks = options_.num_blocks;
+          scripted.max_rows = options_.max_rows;
+          scripted.before_step = options_.before_step;
+          if (options_.before_step_of) {
+            scripted.before_step = [this, i](std::int64_t step) {
+              options_.before_step_of(i, step);
+            };
+          }
+          auto runner = std::make_unique<ScriptedRunner>(std::move(scripted));
+          if (i == 0) runner_ = runner.get();
+          devices.push_back({.name = fmt::format("scripted:{}", i),
+                             .runner = std::move(runner),
+                             .can_be_lost = options_.num_devices > 1});
+        }
+        return devices;
       });
   client_ = std::make_unique<TestClient>(daemon_->control_endpoint());
 }

@@ -39,6 +39,9 @@ struct TestDaemonOptions {
   Price price{"2025-01", "USD", 150'000, 75'000, 600'000};
   bool encoder = false;  // the device makes embeddings
   std::function<void(std::int64_t step)> before_step;
+  std::int32_t max_rows = INT32_MAX;  // of a step; more find no memory
+  int num_devices = 1;  // all run the model; with more than one, each can be lost
+  std::function<void(int device, std::int64_t step)> before_step_of;  // of one of several devices
 };
 
 // Starts and stops daemons over one data directory.
@@ -78,7 +81,7 @@ class TestDaemon {
   // Why the daemon gave up; empty while it has not.
   std::string fatal_reason() const;
 
-  // What the scripted device has computed since the last start.
+  // What the (first) scripted device has computed since the last start.
   std::int64_t num_rows() const { return runner_ == nullptr ? 0 : runner_->num_rows(); }
   Daemon& daemon() { return *daemon_; }
   const std::string& data_directory() const { return directory_.path(); }

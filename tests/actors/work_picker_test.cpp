@@ -342,5 +342,96 @@ TEST_F(WorkPickerTest, KeepsNothingOfLinesThatAreDone) {
   EXPECT_EQ(picker_.num_in_flight(), 0u);
 }
 
+// Two devices run the model.
+class TwoDevicesTest : public WorkPickerTest {
+ protected:
+  TwoDevicesTest() : picker_(store_.get(), {kFingerprint, kFingerprint}) {}
+
+  std::vector<WorkItem> pick(std::uint32_t device, std::uint32_t lines) {
+    picker_.plan_changed();
+    return picker_.pick({device, lines, UINT64_MAX});
+  }
+
+  WorkPicker picker_;
+};
+
+TEST_F(TwoDevicesTest, HaveRangesOfTheirOwnAndEachLineOnce) {
+  // 100 families of ten neighbours.
+  add_job(0, 999, [](int i) {
+    std::vector<TokenId> ids(80, 100 + i % 100);
+    ids.push_back(i);
+    return ids;
+  });
+  std::set<std::uint64_t> lines;
+  std::map<TokenId, std::set<std::uint32_t>> devices_of_family;
+  std::vector<std::size_t> counts(2);
+  for (bool any = true; any;) {
+    any = false;
+    for (const std::uint32_t device : {0u, 1u}) {
+      const std::vector<WorkItem> items = pick(device, 4);
+      any |= !items.empty();
+      counts[device] += items.size();
+      for (const WorkItem& item : items) {
+        EXPECT_TRUE(lines.insert(item.key.line).second);
+        devices_of_family[item.prompts.front().front()].insert(device);
+      }
+      finish(items);
+      picker_.done(keys(items));
+    }
+  }
+  EXPECT_EQ(lines.size(), 999u);
+  EXPECT_NEAR(static_cast<double>(counts[0]), static_cast<double>(counts[1]), 64.0);
+  const auto shared = std::ranges::count_if(
+      devices_of_family, [](const auto& family) { return family.second.size() > 1; });
+  EXPECT_LE(shared, 6);  // those at the end, where the rest is divided
+}
+
+TEST_F(TwoDevicesTest, DivideASmallJob) {
+  add_job(0, 20, family_prompt);
+  std::vector<std::size_t> counts(2);
+  // Device 0 asks again and again before device 1 asks for the second time.
+  counts[0] += pick(0, 1).size();
+  counts[1] += pick(1, 1).size();
+  for (int i = 0; i < 5; ++i) counts[0] += pick(0, 64).size();
+  for (int i = 0; i < 5; ++i) counts[1] += pick(1, 64).size();
+  EXPECT_EQ(counts, (std::vector<std::size_t>{10, 10}));
+}
+
+TEST_F(TwoDevicesTest, OneWithoutWorkTakesHalfOfTheOthersRun) {
+  add_job(0, 128, [](int i) { return std::vector<TokenId>{7, i}; });
+  pick(0, 1);
+  EXPECT_EQ(pick(0, 4).size(), 4u);  // of a run of 63
+  // 35 of the 64 that nobody has, then 29 of the 59 that device 0 has not taken: half of all.
+  EXPECT_EQ(pick(1, 200).size(), 64u);
+}
+
+TEST_F(TwoDevicesTest, OneDoesAllWhenTheOtherNeverAsks) {
+  add_job(0, 300, family_prompt);
+  std::size_t lines = 0;
+  for (auto items = pick(0, 10); !items.empty(); items = pick(0, 10)) {
+    lines += items.size();
+    finish(items);
+    picker_.done(keys(items));
+  }
+  EXPECT_EQ(lines, 300u);
+}
+
+TEST_F(TwoDevicesTest, TheLinesOfALostOneRunOnTheOther) {
+  add_job(0, 300, family_prompt);
+  std::set<std::uint64_t> finished;
+  const std::vector<WorkItem> lost = pick(1, 8);
+  ASSERT_EQ(lost.size(), 8u);
+  const std::vector<LineKey> back = picker_.device_lost(1);
+  EXPECT_EQ(std::set(back.begin(), back.end()).size(), 8u);
+  EXPECT_TRUE(pick(1, 8).empty());
+  for (auto items = pick(0, 10); !items.empty(); items = pick(0, 10)) {
+    for (const WorkItem& item : items) EXPECT_TRUE(finished.insert(item.key.line).second);
+    finish(items);
+    picker_.done(keys(items));
+  }
+  EXPECT_EQ(finished.size(), 300u);
+  EXPECT_EQ(picker_.num_in_flight(), 0u);
+}
+
 }  // namespace
 }  // namespace batchmill::testing

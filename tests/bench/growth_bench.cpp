@@ -81,8 +81,8 @@ void run_job(int num_lines) {
     served.model = Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/model-q4_0.gguf");
     served.price = {"2025-01", "USD", 150'000, 75'000, 600'000};
     Daemon daemon(options, {served}, [](const ServedModel& model) {
-      return Device{.name = "null:0",
-                    .runner = std::make_unique<NullRunner>(model.model->config().vocab_size)};
+      return only({.name = "null:0",
+                   .runner = std::make_unique<NullRunner>(model.model->config().vocab_size)});
     });
     JobClient client(daemon.control_endpoint(), "bench");
     const Clock::time_point start = Clock::now();
