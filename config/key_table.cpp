@@ -334,8 +334,8 @@ const std::vector<ModelKey>& model_keys() {
                .numbered = {"cuda"},
                .unlisted = {"emulated"},
                .meaning =
-                   "Where the model runs. \"auto\": on the first GPU if there is one that the "
-                   "program can use, else on the CPU."},
+                   "Where the model runs. \"auto\": on every GPU that can run it, which share the "
+                   "lines; on the CPU if there is none."},
       ModelKey{.name = "max_context_tokens",
                .type = KeyType::kInteger,
                .field = [](ModelConfigEntry& m) -> std::int32_t& { return m.max_context_tokens; },

@@ -133,18 +133,25 @@ class Doctor {
     for (const ModelConfigEntry& entry : config_.models) {
       check("model " + entry.name, [&](Check* check) {
         const std::shared_ptr<const Model> model = open_model(entry.path);
+        const std::string missing = fmt::format(
+            "{}{}", model->tokenizer() == nullptr ? ", no tokenizer: token ids only" : "",
+            model->chat_template() == nullptr ? ", no chat template" : "");
+        const std::string kind =
+            fmt::format("{}, {} layers", model->config().architecture, model->config().num_layers);
+        const std::string gpus = describe_gpus_of(config_, entry, model->config());
+        if (!gpus.empty()) {
+          check->detail = fmt::format("{}, on {}{}", kind, gpus, missing);
+          return;
+        }
         const CpuPlan plan = plan_cpu(model->config(), cpu_options(config_, entry));
         if (plan.num_blocks < 1) {
           throw ToolError(kExitUsage,
                           fmt::format("{} MiB of memory are free, its weights need {}",
                                       plan.available_bytes >> 20, plan.weight_bytes >> 20));
         }
-        check->detail = fmt::format(
-            "{}, {} layers, {} as {}, KV cache {} MiB{}{}", model->config().architecture,
-            model->config().num_layers, fmt::format("{} MiB", plan.weight_bytes >> 20),
-            dtype_name(plan.dtype), plan.kv_cache_bytes >> 20,
-            model->tokenizer() == nullptr ? ", no tokenizer: token ids only" : "",
-            model->chat_template() == nullptr ? ", no chat template" : "");
+        check->detail = fmt::format("{}, on cpu:0, {} MiB as {}, KV cache {} MiB{}", kind,
+                                    plan.weight_bytes >> 20, dtype_name(plan.dtype),
+                                    plan.kv_cache_bytes >> 20, missing);
       });
     }
   }

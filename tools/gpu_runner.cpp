@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <stdexcept>
+#include <string>
 
+#include "engine/model_size.h"
 #include "engine/transformer.h"
 #include "engine/weights.h"
 
@@ -28,23 +31,18 @@ std::int64_t step_bytes(const ModelConfig& config, const GpuOptions& options) {
   return row * options.max_num_batched_tokens + logits * options.max_num_seqs;
 }
 
-std::int32_t blocks_that_fit(const ModelConfig& config, const GpuOptions& options,
-                             std::int64_t free_bytes) {
-  const std::int64_t block_bytes =
-      config.kv_bytes_per_token(dtype_bytes(DType::kBF16)) * options.block_size_tokens;
-  std::int64_t blocks = options.kv_cache_bytes / block_bytes;
-  if (options.kv_cache_bytes == 0) {
-    const std::int64_t room =
-        (free_bytes - kRuntimeBytes - step_bytes(config, options)) / options.sharers;
-    const std::int64_t context_blocks =
-        (std::int64_t{config.max_context_tokens} + options.block_size_tokens - 1) /
-        options.block_size_tokens;
-    blocks =
-        std::min(std::max<std::int64_t>(room, 0) / block_bytes, kDefaultContexts * context_blocks);
+// With digits in groups of three, rounded up.
+std::string mib(std::int64_t bytes) {
+  std::string digits = std::to_string((bytes + (1 << 20) - 1) >> 20);
+  for (auto place = static_cast<std::int64_t>(digits.size()) - 3; place > 0; place -= 3) {
+    digits.insert(static_cast<std::size_t>(place), ",");
   }
-  // Slots are numbered by 32-bit integers.
-  return static_cast<std::int32_t>(std::min<std::int64_t>(
-      blocks, std::numeric_limits<std::int32_t>::max() / options.block_size_tokens));
+  return digits + " MiB";
+}
+
+std::int64_t weight_bytes(const ModelConfig& config) {
+  const ModelSize size = measure_model(config);
+  return 2 * (size.tables + size.matrices + size.output) + 4 * size.vectors;
 }
 
 }  // namespace
@@ -61,29 +59,71 @@ void check_gpu_model(const ModelConfig& config) {
   }
 }
 
+GpuMemoryPlan plan_gpu_memory(const ModelConfig& config, const GpuOptions& options,
+                              std::int64_t free_bytes, bool holds_weights) {
+  GpuMemoryPlan plan;
+  plan.weight_bytes = weight_bytes(config);
+  plan.step_bytes = kRuntimeBytes + step_bytes(config, options);
+  plan.block_bytes =
+      config.kv_bytes_per_token(dtype_bytes(DType::kBF16)) * options.block_size_tokens;
+  const std::int64_t room = free_bytes - plan.step_bytes - (holds_weights ? 0 : plan.weight_bytes);
+  const std::string needs =
+      fmt::format("{} are free{}, and the model needs {}{} for steps of {} tokens", mib(free_bytes),
+                  holds_weights ? " beside its weights" : "",
+                  holds_weights ? "" : fmt::format("{} for weights, ", mib(plan.weight_bytes)),
+                  mib(plan.step_bytes), options.max_num_batched_tokens);
+  if (room < plan.block_bytes) {
+    throw std::runtime_error(fmt::format(
+        "not enough memory: {}, besides its KV cache of {} bytes a token; a lower [engine] "
+        "max_num_batched_tokens makes steps smaller",
+        needs, plan.block_bytes / options.block_size_tokens));
+  }
+  if (options.kv_cache_bytes > room && !holds_weights) {
+    throw std::runtime_error(
+        fmt::format("not enough memory for a KV cache of {}: {}; [engine] kv_cache_bytes can be at "
+                    "most {}, and 0 takes what is free",
+                    mib(options.kv_cache_bytes), needs, room));
+  }
+  std::int64_t blocks = std::min(options.kv_cache_bytes, room) / plan.block_bytes;
+  if (options.kv_cache_bytes == 0) {
+    const std::int64_t context_blocks =
+        (std::int64_t{config.max_context_tokens} + options.block_size_tokens - 1) /
+        options.block_size_tokens;
+    blocks = std::min(room / options.sharers / plan.block_bytes, kDefaultContexts * context_blocks);
+  }
+  // Slots are numbered by 32-bit integers.
+  plan.num_blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      blocks, 1, std::numeric_limits<std::int32_t>::max() / options.block_size_tokens));
+  return plan;
+}
+
 std::unique_ptr<ModelRunner> make_gpu_runner(const CudaPlugin& plugin, const Model& model,
                                              const GpuOptions& options) {
   const ModelConfig& config = model.config();
   check_gpu_model(config);
-  std::unique_ptr<Backend> backend = plugin.create(options.device);
-  Weights weights = load_weights(model.tensors(), config, backend.get());
-  const auto free_bytes = static_cast<std::int64_t>(plugin.describe(options.device).free_bytes);
-  KvCacheShape shape;
-  shape.num_layers = config.num_layers;
-  shape.num_blocks = blocks_that_fit(config, options, free_bytes);
-  shape.block_size_tokens = options.block_size_tokens;
-  shape.num_kv_heads = config.num_kv_heads;
-  shape.head_dim = config.head_dim;
-  shape.dtype = DType::kBF16;
-  if (shape.num_blocks < 1) {
+  const auto free_bytes = [&] {
+    return static_cast<std::int64_t>(plugin.describe(options.device).free_bytes);
+  };
+  plan_gpu_memory(config, options, free_bytes(), false);
+  try {
+    std::unique_ptr<Backend> backend = plugin.create(options.device);
+    Weights weights = load_weights(model.tensors(), config, backend.get());
+    KvCacheShape shape;
+    shape.num_layers = config.num_layers;
+    shape.num_blocks = plan_gpu_memory(config, options, free_bytes(), true).num_blocks;
+    shape.block_size_tokens = options.block_size_tokens;
+    shape.num_kv_heads = config.num_kv_heads;
+    shape.head_dim = config.head_dim;
+    shape.dtype = DType::kBF16;
+    auto cache = backend->make_kv_cache(shape);
+    return std::make_unique<Transformer>(config, std::move(backend), std::move(weights),
+                                         std::move(cache));
+  } catch (const std::bad_alloc&) {
+    // Somebody else was faster.
     throw std::runtime_error(
-        fmt::format("no memory for a KV cache: {} MiB of the device are free beside the weights, a "
-                    "step needs {} MiB",
-                    free_bytes >> 20, (kRuntimeBytes + step_bytes(config, options)) >> 20));
+        fmt::format("the memory of the device ran out while the model was loaded, {} are left",
+                    mib(free_bytes())));
   }
-  auto cache = backend->make_kv_cache(shape);
-  return std::make_unique<Transformer>(config, std::move(backend), std::move(weights),
-                                       std::move(cache));
 }
 
 }  // namespace batchmill

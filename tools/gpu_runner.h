@@ -19,10 +19,23 @@ struct GpuOptions {
   std::int32_t max_num_batched_tokens = 2048;
 };
 
+// What a model needs of a device's memory.
+struct GpuMemoryPlan {
+  std::int64_t weight_bytes = 0;
+  std::int64_t step_bytes = 0;  // of the largest step, and what the runtime takes for itself
+  std::int64_t block_bytes = 0;  // of the KV cache
+  std::int32_t num_blocks = 0;
+};
+
 // Throws std::runtime_error if the model is none that the CUDA backend runs.
 void check_gpu_model(const ModelConfig& config);
 
-// Loads the weights. Throws std::runtime_error or std::bad_alloc.
+// Throws std::runtime_error, with all numbers, if `free_bytes` are too few. `holds_weights`: they
+// are on the device already.
+GpuMemoryPlan plan_gpu_memory(const ModelConfig& config, const GpuOptions& options,
+                              std::int64_t free_bytes, bool holds_weights);
+
+// Loads the weights. Throws std::runtime_error.
 std::unique_ptr<ModelRunner> make_gpu_runner(const CudaPlugin& plugin, const Model& model,
                                              const GpuOptions& options);
 

@@ -23,17 +23,17 @@ long number_of(const char* variable, long fallback) {
   return text == nullptr ? fallback : std::strtol(text, nullptr, 10);
 }
 
-// "device:wait" of an environment variable.
+// "device:result" of an environment variable.
 struct Fault {
   explicit Fault(const char* variable) {
     const char* text = std::getenv(variable);
-    if (text != nullptr && std::sscanf(text, "%d:%ld", &device, &wait) != 2) device = -1;
+    if (text != nullptr && std::sscanf(text, "%d:%ld", &device, &result) != 2) device = -1;
   }
-  bool is_due(std::int32_t of_device, long waits) const {
-    return device == of_device && waits >= wait;
+  bool is_due(std::int32_t of_device, long results) const {
+    return device == of_device && results >= result;
   }
   std::int32_t device = -1;
-  long wait = 0;
+  long result = 0;
 };
 
 struct Block {
@@ -44,7 +44,7 @@ struct Block {
 struct Device {
   std::size_t used_bytes = 0;
   std::size_t limit_bytes = 0;
-  long waits = 0;
+  long results = 0;
   bool is_full = false;
 };
 
@@ -109,16 +109,16 @@ void give_memory(void* memory) {
   ::operator delete (memory, std::align_val_t{kAlignment});
 }
 
-void count_wait(std::int32_t device) {
+void count_result(std::int32_t device) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
-  Device& waited = all.devices.at(static_cast<std::size_t>(device));
-  ++waited.waits;
-  if (all.full.is_due(device, waited.waits) && !waited.is_full) {
-    waited.is_full = true;
-    waited.limit_bytes = waited.used_bytes;
+  Device& device_state = all.devices.at(static_cast<std::size_t>(device));
+  ++device_state.results;
+  if (all.full.is_due(device, device_state.results) && !device_state.is_full) {
+    device_state.is_full = true;
+    device_state.limit_bytes = device_state.used_bytes;
   }
-  if (all.lost.is_due(device, waited.waits)) throw CudaError("the emulated device is lost");
+  if (all.lost.is_due(device, device_state.results)) throw CudaError("the emulated device is lost");
 }
 
 }  // namespace batchmill::emulation

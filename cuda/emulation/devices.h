@@ -4,8 +4,8 @@
 // A plugin has no other way to be told than the environment:
 //   BATCHMILL_EMULATED_DEVICES=2      how many there are
 //   BATCHMILL_EMULATED_MIB=64         memory of each
-//   BATCHMILL_EMULATED_LOST=1:20      device 1 fails from the 20th wait for its work on …
-//   BATCHMILL_EMULATED_FULL=0:20      … or others take what is free then
+//   BATCHMILL_EMULATED_LOST=1:20      device 1 fails from the 20th time somebody wants results
+//   BATCHMILL_EMULATED_FULL=0:20      others take what is free on device 0 then
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ std::size_t free_bytes(std::int32_t device);
 void* take_memory(std::size_t bytes);
 void give_memory(void* memory);
 
-// Somebody waits for the device's work: the moment at which it fails, if it is to. Throws
-// CudaError.
-void count_wait(std::int32_t device);
+// Somebody waits for results of the device, as each step does: the moment at which it fails, if it
+// is to. Throws CudaError.
+void count_result(std::int32_t device);
 
 }  // namespace batchmill::emulation

@@ -97,6 +97,7 @@ void CudaStream::copy_to_device(void* device, const void* host, std::size_t byte
   emulation::enqueue(handle_, [=] { std::memcpy(device, host, bytes); });
 }
 void CudaStream::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  handle_->brings_results = true;
   emulation::enqueue(handle_, [=] { std::memcpy(host, device, bytes); });
 }
 void CudaStream::copy_on_device(void* target, const void* source, std::size_t bytes) {
@@ -108,7 +109,7 @@ void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
 
 void CudaStream::synchronize() {
   if (handle_->is_recording) throw CudaError("a stream that records was synchronized");
-  emulation::count_wait(device_);
+  if (std::exchange(handle_->brings_results, false)) emulation::count_result(device_);
   run_waiting(handle_);
   report_failure(handle_);
 }

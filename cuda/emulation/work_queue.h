@@ -13,6 +13,7 @@ struct CUstream_st {
   std::vector<std::function<void()>> waiting;
   std::vector<std::function<void()>> recorded;
   bool is_recording = false;
+  bool brings_results = false;  // some of the waiting work copies to the host
   std::thread::id owner;
   std::string failure;  // of work that nobody has asked about yet
 };

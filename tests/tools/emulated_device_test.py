@@ -1,6 +1,7 @@
 """Whole jobs on the CUDA backend's emulated threads, beside the same jobs on the CPU."""
 import json
 import os
+import re
 import unittest
 from pathlib import Path
 
@@ -21,20 +22,26 @@ def job_lines(model, num_lines, max_tokens=12):
     golden = json.loads((MODELS / model / "golden.json").read_text(encoding="utf-8"))
     return [{"custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions",
              "body": {"model": "default", "max_tokens": max_tokens, "temperature": 0,
-                      "ignore_eos": True, "return_token_ids": True, "logprobs": 2,
+                      "ignore_eos": True, "return_token_ids": True, "logprobs": 5,
                       "prompt": golden[i % len(golden)]["prompt"] + [i] * (i // len(golden))}}
             for i in range(num_lines)]
 
 
 @unittest.skipUnless(PLUGIN.exists(), "skipped: no libboost-context-dev, so no emulated device")
 class EmulatedDeviceTest(ProgramTest):
-    def run_job(self, model, lines, *options, env=None):
+    def run_job(self, model, lines, *options, env=None, exit_code=0):
         """The choices by custom_id."""
         out = self.dir / "out.jsonl"
-        self.batchmill("run", self.write_lines("in.jsonl", lines), "-o", out, "--model",
-                       MODELS / model, "--fresh", *options, env=env)
-        return {line["custom_id"]: line["response"]["body"]["choices"][0]
-                for line in self.read_lines(out)}
+        _, self.err = self.batchmill("run", self.write_lines("in.jsonl", lines), "-o", out, "--model",
+                                     MODELS / model, *options, env=env, exit_code=exit_code)
+        if exit_code != 0:
+            self.assertFalse(out.exists())
+            return None
+        written = self.read_lines(out)
+        out.unlink()
+        self.assertEqual([line["custom_id"] for line in written],
+                         [line["custom_id"] for line in lines])
+        return {line["custom_id"]: line["response"]["body"]["choices"][0] for line in written}
 
     def devices_of(self, lines):
         """How many lines each device has run of the latest job."""
@@ -54,19 +61,92 @@ class EmulatedDeviceTest(ProgramTest):
                 cpu = self.run_job(model, lines, "--device", "cpu", "--dtype", "f32")
                 emulated = self.run_job(model, lines, "--device", "emulated")
                 self.assertEqual(self.devices_of(lines[:1]), {"emulated:0": 1})
-                self.assertEqual(emulated.keys(), cpu.keys())
-                equal = [line for line in cpu
-                         if emulated[line]["token_ids"] == cpu[line]["token_ids"]]
-                self.assertGreaterEqual(len(equal), len(lines) // 2)
-                for line in cpu.keys() - equal:
-                    self.check_first_difference(line, cpu[line], emulated[line])
+                self.check_tokens(cpu, emulated)
+
+    def check_tokens(self, cpu, emulated):
+        equal = [line for line in cpu if emulated[line]["token_ids"] == cpu[line]["token_ids"]]
+        self.assertGreaterEqual(len(equal), len(cpu) // 2)
+        for line in cpu.keys() - equal:
+            self.check_first_difference(line, cpu[line], emulated[line])
 
     def check_first_difference(self, line, cpu, emulated):
         """The CPU would nearly have said the same."""
         pairs = list(zip(cpu["token_ids"], emulated["token_ids"]))
         at = next(i for i, (expected, given) in enumerate(pairs) if expected != given)
-        best, second = sorted(cpu["logprobs"]["top_logprobs"][at].values(), reverse=True)[:2]
-        self.assertLess(best - second, MARGIN, f"{line}, token {at}")
+        text = emulated["logprobs"]["tokens"][at]
+        best = cpu["logprobs"]["token_logprobs"][at]
+        self.assertLess(best - cpu["logprobs"]["top_logprobs"][at][text], MARGIN, f"{line}, token {at}")
+
+    def test_two_devices_share_a_job(self):
+        lines = job_lines("qwen2", 48)
+        cpu = self.run_job("qwen2", lines, "--device", "cpu", "--dtype", "f32")
+        two = self.run_job("qwen2", lines, "--device", "emulated",
+                           env={"BATCHMILL_EMULATED_DEVICES": "2"})
+        self.check_tokens(cpu, two)
+        counts = self.devices_of(lines)
+        self.assertEqual(counts.keys(), {"emulated:0", "emulated:1"})
+        self.assertGreaterEqual(min(counts.values()), 8)
+
+    def test_a_lost_device_leaves_its_lines_to_the_other(self):
+        lines = job_lines("qwen2", 48)
+        cpu = self.run_job("qwen2", lines, "--device", "cpu", "--dtype", "f32")
+        rest = self.run_job("qwen2", lines, "--device", "emulated",
+                            env={"BATCHMILL_EMULATED_DEVICES": "2",
+                                 "BATCHMILL_EMULATED_LOST": "1:4"})
+        self.check_tokens(cpu, rest)
+        self.assertIn("a step on emulated:1 failed (1 in a row): the emulated device is lost", self.err)
+        self.assertIn("the device emulated:1 is lost: its lines run on the 1 that go on", self.err)
+
+    def test_the_last_device_lost_ends_the_run_which_goes_on_later(self):
+        lines = job_lines("llama3", 12)
+        options = ("--device", "emulated")
+        self.run_job("llama3", lines, *options, env={"BATCHMILL_EMULATED_LOST": "0:4"}, exit_code=5)
+        self.assertIn("the device emulated:0 is lost and its model has no other one", self.err)
+        self.run_job("llama3", lines, *options)
+        out, _ = self.batchmill("list", "--json")
+        self.assertEqual(len(out.splitlines()), 1)  # it was the same job
+
+    def test_a_device_without_memory_makes_smaller_steps(self):
+        lines = job_lines("gpt2", 24)
+        cpu = self.run_job("gpt2", lines, "--device", "cpu", "--dtype", "f32")
+        small = self.run_job("gpt2", lines, "--device", "emulated",
+                             env={"BATCHMILL_EMULATED_FULL": "0:1"})
+        self.check_tokens(cpu, small)
+        self.assertRegex(self.err, "emulated:0 had no memory for a step: from now on at most [0-9]+ ")
+
+    def test_too_little_memory_at_the_start_is_said_with_numbers(self):
+        lines = job_lines("llama3", 1)
+        self.run_job("llama3", lines, "--device", "emulated", exit_code=2,
+                     env={"BATCHMILL_EMULATED_MIB": "200"})
+        self.assertRegex(self.err, "the model llama3 cannot run on device emulated: emulated:0: not "
+                                   "enough memory: 200 MiB are free, and the model needs 1 MiB for "
+                                   "weights, 2[0-9]+ MiB for steps of 2048 tokens, besides its KV cache "
+                                   "of [0-9]+ bytes a token; a lower ")
+        self.run_job("llama3", lines, "--device", "emulated", exit_code=2,
+                     env={"BATCHMILL_EMULATED_MIB": "400",
+                          "BATCHMILL_ENGINE_KV_CACHE_BYTES": "300000000"})
+        found = re.search("not enough memory for a KV cache of 287 MiB: .* kv_cache_bytes can be at "
+                          "most ([0-9]+), and 0 takes what is free", self.err)
+        self.assertTrue(found, self.err)
+        self.run_job("llama3", lines, "--device", "emulated",
+                     env={"BATCHMILL_EMULATED_MIB": "400",
+                          "BATCHMILL_ENGINE_KV_CACHE_BYTES": found[1]})
+
+    def test_doctor_names_the_device(self):
+        for device, pattern in (("emulated", "on emulated:0, 0 MiB as bf16, KV cache [0-9]+ MiB"),
+                                ("cpu", "on cpu:0, 0 MiB as ")):
+            out, _ = self.batchmill("doctor", "--model", MODELS / "llama3", "--device", device)
+            self.assertRegex(out, f"model llama3: llama, 2 layers, {pattern}")
+
+    def test_what_the_backend_does_not_run_is_said(self):
+        lines = job_lines("llama3", 1)
+        for option, reason in ((("--dtype", "f32"), "computes in bf16 with a bf16 KV cache, not f32"),
+                               (("--kv-dtype", "int8"), "a bf16 KV cache, not int8")):
+            self.run_job("llama3", lines, "--device", "emulated", *option, exit_code=2)
+            self.assertIn(reason, self.err)
+        _, err = self.batchmill("run", self.write_lines("in.jsonl", lines), "-o", self.dir / "o",
+                                "--model", MODELS / "deepseek_v3", "--device", "emulated", exit_code=2)
+        self.assertIn("does not run latent attention", err)
 
 
 class MissingDeviceTest(ProgramTest):
@@ -76,8 +156,10 @@ class MissingDeviceTest(ProgramTest):
             _, err = self.batchmill("run", lines, "-o", self.dir / "out.jsonl", "--model",
                                     MODELS / "llama3", "--device", device, exit_code=2,
                                     env={"BATCHMILL_PLUGINS": str(self.dir)})
-            self.assertIn(f"device {device}: there is no {self.dir}/batchmill_cuda.so", err)
+            self.assertIn(f"cannot run on device {device}: there is no {self.dir}/batchmill_cuda.so", err)
         self.assertFalse((self.dir / "out.jsonl").exists())
+        out, _ = self.batchmill("doctor", env={"BATCHMILL_PLUGINS": str(self.dir)})
+        self.assertIn(f"gpu: not used: there is no {self.dir}/batchmill_cuda.so\n", out)
 
     def test_auto_says_why_it_is_the_cpu(self):
         daemon = self.start_daemon("--device", "auto", env={
