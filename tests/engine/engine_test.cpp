@@ -257,7 +257,8 @@ TEST_F(EngineTest, RunsInSmallerStepsWhereThereIsNoMemoryForLargeOnes) {
       ASSERT_GT(limits.back(), 0);
     }
   }
-  EXPECT_EQ(limits, (std::vector<std::int32_t>{16, 8, 4, 2}));
+  // The first step has one prompt: the others wait for what they share with it.
+  EXPECT_EQ(limits, (std::vector<std::int32_t>{5, 2}));
   for (const Request& request : requests) {
     expect_same_result(outputs[request.id], run_alone(request, options_, &tokenizer_));
   }

@@ -53,7 +53,7 @@ TEST_F(GpuMemoryTest, TheCacheHasWhatWeightsAndStepsLeave) {
 
 TEST_F(GpuMemoryTest, LargerStepsTakeMore) {
   options_.max_num_batched_tokens *= 2;
-  const GpuMemoryPlan larger = plan_gpu_memory(config_, options_, free_bytes(1000), false);
+  const GpuMemoryPlan larger = plan_gpu_memory(config_, options_, std::int64_t{64} << 30, false);
   EXPECT_GT(larger.step_bytes, plan_.step_bytes);
 }
 
