@@ -21,6 +21,15 @@ std::filesystem::path folder_of_plugins() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
 }
 
+// The driver's library, which the plugin would ask for. Looked for before the plugin is loaded,
+// since that maps the 200 MB of cuBLASLt as well.
+bool has_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return false;
+  dlclose(driver);
+  return true;
+}
+
 }  // namespace
 
 CudaPlugin::CudaPlugin(const std::string& file_name) {
@@ -28,6 +37,10 @@ CudaPlugin::CudaPlugin(const std::string& file_name) {
   std::error_code error;
   if (!std::filesystem::exists(file, error)) {
     reason_ = "there is no " + file.string();
+    return;
+  }
+  if (file_name == kCudaPluginFile && !has_driver()) {
+    reason_ = "there is no NVIDIA driver (libcuda.so.1)";
     return;
   }
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
