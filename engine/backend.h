@@ -10,9 +10,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "engine/batch.h"
+#include "engine/draw.h"
 #include "engine/kv_cache.h"
 #include "engine/logits_scan.h"
 #include "engine/operands.h"
@@ -91,6 +93,14 @@ class Backend {
   virtual bool matmul_to_host(const Tensor& /*input*/, const Matrix& /*weight*/,
                               std::span<float> /*host*/, LogitsScan* /*scan*/) {
     return false;
+  }
+
+  // Whether draw() is there for rows of so many logits.
+  virtual bool draws_tokens(std::int32_t /*vocab_size*/) const { return false; }
+
+  // Draws from rows of `logits` [R, V] f32 the tokens that Sampler does (engine/sampler.h).
+  virtual void draw(const Tensor& /*logits*/, std::span<Draw> /*draws*/) {
+    throw std::logic_error("this backend draws no tokens");
   }
 
   // sum [n, out] f32 += input [n, in] act × weightᵀ + bias.

@@ -43,7 +43,8 @@ Engine::Impl::Impl(const EngineOptions& options, ModelRunner* runner, const Toke
           std::int64_t{runner->num_blocks()} * runner->block_size_tokens()))),
       scheduler_(options, runner->num_blocks(), runner->block_size_tokens(),
                  max_prompt_logits_rows(vocab_size_)),
-      sampler_(vocab_size_) {
+      sampler_(vocab_size_),
+      draws_tokens_(runner->draws_tokens()) {
   const auto max_seqs = static_cast<std::size_t>(options.max_num_seqs);
   const auto max_blocks =
       static_cast<std::size_t>(scheduler_.blocks().blocks_for(max_sequence_tokens_));
@@ -121,7 +122,7 @@ StepOutput& Engine::Impl::step() {
   output.num_tokens = 0;
   const auto& scheduled = scheduler_.schedule(batch_);
   if (!scheduled.empty()) {
-    run();
+    run(scheduled);
     scheduler_.commit();
     ++step_number_;
     for (const ScheduledSequence& entry : scheduled) count_rows(entry);
@@ -140,11 +141,19 @@ std::int32_t Engine::Impl::shrink_steps() {
   return rows;
 }
 
-void Engine::Impl::run() {
-  const std::size_t size = batch_.logits_rows.size() * static_cast<std::size_t>(vocab_size_);
+void Engine::Impl::run(std::span<const ScheduledSequence> scheduled) {
+  if (draws_tokens_) draws_.collect(scheduled, options_.eos_token_ids);
+  const std::size_t num_host_rows =
+      draws_tokens_ ? draws_.host_rows().size() : batch_.logits_rows.size();
+  const std::size_t size = num_host_rows * static_cast<std::size_t>(vocab_size_);
   if (logits_.size() < size) logits_.resize(size);
+  const std::span<float> logits = std::span(logits_).first(size);
   try {
-    runner_->forward(batch_, std::span(logits_).first(size));
+    if (draws_tokens_) {
+      runner_->forward_and_draw(batch_, draws_.draws(), draws_.host_rows(), logits);
+    } else {
+      runner_->forward(batch_, logits);
+    }
   } catch (...) {
     scheduler_.rollback();
     throw;
@@ -188,9 +197,15 @@ void Engine::Impl::count_rows(const ScheduledSequence& entry) {
 }
 
 Engine::Impl::LogitsRow Engine::Impl::logits_row(std::int32_t row) const {
-  const auto vocab = static_cast<std::size_t>(vocab_size_);
-  LogitsRow result{std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab), {}};
+  LogitsRow result;
   if (LogitsScan* scan = runner_->logits_scan()) result.maxima = scan->row(row);
+  if (draws_tokens_) {
+    result.draws = draws_.draws_of(row);
+    if (!result.draws.empty()) return result;
+    row = draws_.host_place(row);
+  }
+  const auto vocab = static_cast<std::size_t>(vocab_size_);
+  result.logits = std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
   return result;
 }
 
@@ -238,7 +253,9 @@ void Engine::Impl::start_choices(RequestState& state, const LogitsRow& row) {
       end_choice(state, choice, FinishReason::kLength);
       continue;
     }
-    advance(state, i, row);
+    LogitsRow own = row;
+    if (!row.draws.empty()) own.draws = row.draws.subspan(static_cast<std::size_t>(i), 1);
+    advance(state, i, own);
     const bool is_open = choice.output.finish_reason == FinishReason::kNone;
     if (i > 0 && is_open && !state.has_ended) scheduler_.add(&choice.sequence);
   }
@@ -247,13 +264,7 @@ void Engine::Impl::start_choices(RequestState& state, const LogitsRow& row) {
 void Engine::Impl::advance(RequestState& state, std::int32_t index, const LogitsRow& row) {
   ChoiceState& choice = *state.choices[static_cast<std::size_t>(index)];
   Sequence& sequence = choice.sequence;
-  SamplingContext context;
-  context.params = &state.request.params;
-  context.eos_token_ids = options_.eos_token_ids;
-  context.prompt = sequence.range(0, sequence.num_prompt_tokens);
-  context.generated = sequence.range(sequence.num_prompt_tokens, sequence.num_generated());
-  context.choice = state.request.first_choice + index;
-  const auto token = sampler_.sample(row.logits, context, row.maxima);
+  const std::optional<TokenId> token = next_token(sequence, index, row);
   if (!token) return fail(state);
   if (state.request.params.logprobs) {
     auto found = sampler_.logprobs(row.logits, *token, *state.request.params.logprobs);
@@ -266,6 +277,16 @@ void Engine::Impl::advance(RequestState& state, std::int32_t index, const Logits
     reason = FinishReason::kLength;
   }
   if (reason != FinishReason::kNone) end_choice(state, choice, reason);
+}
+
+std::optional<TokenId> Engine::Impl::next_token(const Sequence& sequence, std::int32_t index,
+                                                const LogitsRow& row) {
+  if (row.draws.empty()) {
+    return sampler_.sample(row.logits, sampling_context(sequence, index, options_.eos_token_ids),
+                           row.maxima);
+  }
+  const TokenId drawn = row.draws.front().token;
+  return drawn == kNoToken ? std::nullopt : std::optional(drawn);
 }
 
 void Engine::Impl::end_choice(RequestState& state, ChoiceState& choice, FinishReason reason) {

@@ -13,6 +13,7 @@
 #include "engine/request_state.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/step_draws.h"
 
 namespace batchmill {
 
@@ -30,19 +31,23 @@ class Engine::Impl {
   EngineStats stats() const;
 
  private:
-  // Of the step's logits; the blocks' maxima are empty where the runner does not know them.
+  // Of the step's logits; the blocks' maxima are empty where the runner does not know them. Where
+  // it has drawn from the row, one token for each choice, there are no logits.
   struct LogitsRow {
     std::span<const float> logits;
     std::span<const float> maxima;
+    std::span<const Draw> draws;
   };
 
-  void run();
+  void run(std::span<const ScheduledSequence> scheduled);
   void count_rows(const ScheduledSequence& entry);
   void use_logits(const ScheduledSequence& entry);
   bool collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state);
   void start_choices(RequestState& state, const LogitsRow& row);
   // Samples a choice's next token; ends the choice, or the request, where it is time.
   void advance(RequestState& state, std::int32_t index, const LogitsRow& row);
+  std::optional<TokenId> next_token(const Sequence& sequence, std::int32_t index,
+                                    const LogitsRow& row);
   ChoiceState& open_choice(RequestState& state);
   void end_choice(RequestState& state, ChoiceState& choice, FinishReason reason);
   void fail(RequestState& state);
@@ -62,7 +67,9 @@ class Engine::Impl {
   std::vector<RequestOutput> finished_;  // not yet handed out
   StepOutput output_;
   Batch batch_;
-  std::vector<float> logits_;  // [most logits rows so far, vocab]
+  bool draws_tokens_;  // the runner does
+  StepDraws draws_;  // if it does
+  std::vector<float> logits_;  // [most rows brought to the host so far, vocab]
   std::uint64_t next_order_ = 0;
   EngineStats totals_;  // the counters that only grow; num_rows also tells steps apart
   std::int64_t step_number_ = 0;

@@ -43,6 +43,10 @@ class ForwardingBackend : public Backend {
                       LogitsScan* scan) override {
     return inner_->matmul_to_host(input, weight, host, scan);
   }
+  bool draws_tokens(std::int32_t vocab_size) const override {
+    return inner_->draws_tokens(vocab_size);
+  }
+  void draw(const Tensor& logits, std::span<Draw> draws) override { inner_->draw(logits, draws); }
   void begin_step(const Batch& batch, const HeadShape& heads) override {
     inner_->begin_step(batch, heads);
   }

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 
 #include "engine/batch.h"
+#include "engine/draw.h"
 #include "engine/logits_scan.h"
 
 namespace batchmill {
@@ -22,6 +24,17 @@ class ModelRunner {
   // the step's rows are valid afterwards. Throws std::runtime_error on a device failure; the K/V of
   // the step's slots are then undefined, all others are untouched.
   virtual void forward(const Batch& batch, std::span<float> logits) = 0;
+
+  // Whether the runner can choose tokens where the logits are.
+  virtual bool draws_tokens() const { return false; }
+
+  // For runners that draw tokens. As forward(), but draws what Sampler would for each of `draws`,
+  // and writes the logits of `host_rows` alone, indices into batch.logits_rows that ascend.
+  virtual void forward_and_draw(const Batch& /*batch*/, std::span<Draw> /*draws*/,
+                                std::span<const std::int32_t> /*host_rows*/,
+                                std::span<float> /*logits*/) {
+    throw std::logic_error("this runner draws no tokens");
+  }
 
   // Of the logits that the last forward() wrote, if the runner knows it; unchanged until the next.
   virtual LogitsScan* logits_scan() { return nullptr; }

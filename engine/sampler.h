@@ -7,20 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
-#include "engine/sampling_params.h"
+#include "engine/draw.h"
+#include "engine/request.h"
 #include "engine/types.h"
 
 namespace batchmill {
-
-// Everything besides the logits that a draw depends on.
-struct SamplingContext {
-  const SamplingParams* params = nullptr;
-  std::span<const TokenId> eos_token_ids;
-  std::span<const TokenId> prompt;
-  std::span<const TokenId> generated;  // the draw's position is their number
-  std::int32_t choice = 0;  // index of the choice in its line
-};
 
 class Sampler {
  public:

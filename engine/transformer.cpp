@@ -18,12 +18,45 @@ Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Backend> bac
 
 Transformer::~Transformer() = default;
 
-void Transformer::forward(const Batch& batch, std::span<float> logits) {
-  const std::int32_t num_rows = batch.num_tokens();
-  const auto num_logits = static_cast<std::int32_t>(batch.logits_rows.size());
-  if (logits.size() < static_cast<std::size_t>(num_logits) * config_.vocab_size) {
+void Transformer::check_room(std::size_t num_rows, std::span<float> logits) const {
+  if (logits.size() < num_rows * static_cast<std::size_t>(config_.vocab_size)) {
     throw std::invalid_argument("the room for logits is too small");
   }
+}
+
+void Transformer::forward(const Batch& batch, std::span<float> logits) {
+  const auto num_logits = static_cast<std::int32_t>(batch.logits_rows.size());
+  check_room(batch.logits_rows.size(), logits);
+  run(batch, logits);
+  if (num_logits == 0 || is_scanned_) return;
+  const Tensor output = act_.logits.first_rows(num_logits);
+  backend_->download(output, logits.first(static_cast<std::size_t>(num_logits) * output.cols));
+}
+
+void Transformer::forward_and_draw(const Batch& batch, std::span<Draw> draws,
+                                   std::span<const std::int32_t> host_rows,
+                                   std::span<float> logits) {
+  check_room(host_rows.size(), logits);
+  run(batch, {});
+  if (!draws.empty()) {
+    backend_->draw(act_.logits.first_rows(static_cast<std::int32_t>(batch.logits_rows.size())),
+                   draws);
+  }
+  // Rows beside each other come at once.
+  for (std::size_t begin = 0; begin < host_rows.size();) {
+    std::size_t end = begin + 1;
+    while (end < host_rows.size() && host_rows[end] == host_rows[end - 1] + 1) ++end;
+    const Tensor rows{act_.logits.row<float>(host_rows[begin]), DType::kF32,
+                      static_cast<std::int32_t>(end - begin), config_.vocab_size};
+    const std::size_t cols = static_cast<std::size_t>(config_.vocab_size);
+    backend_->download(rows, logits.subspan(begin * cols, (end - begin) * cols));
+    begin = end;
+  }
+}
+
+void Transformer::run(const Batch& batch, std::span<float> host) {
+  const std::int32_t num_rows = batch.num_tokens();
+  const auto num_logits = static_cast<std::int32_t>(batch.logits_rows.size());
   reserve_rows(num_rows);
   reserve_logits_rows(num_logits);
   begin(batch);
@@ -32,12 +65,9 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   const auto operations = [&](std::int32_t rows) {
     num_logits_ = num_logits > 0 ? num_logits + rows - num_rows : 0;
     run_layers(rows);
-    if (num_logits > 0) compute_logits(logits);
+    if (num_logits > 0) compute_logits(host);
   };
   backend_->run_step(num_rows, std::cref(operations));  // a reference takes no memory
-  if (num_logits == 0 || is_scanned_) return;
-  const Tensor output = act_.logits.first_rows(num_logits);
-  backend_->download(output, logits.first(static_cast<std::size_t>(num_logits) * output.cols));
 }
 
 void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
@@ -189,7 +219,7 @@ void Transformer::compute_logits(std::span<float> host) {
   const Tensor output = act_.logits.first_rows(num_logits_);
   if (stream_.data != last.data) backend_->gather_logits_rows(stream_, last);
   backend_->norm(last, weights_.output_norm, normed);
-  is_scanned_ = backend_->matmul_to_host(normed, *weights_.output, host, &scan_);
+  is_scanned_ = !host.empty() && backend_->matmul_to_host(normed, *weights_.output, host, &scan_);
   if (!is_scanned_) backend_->matmul(normed, *weights_.output, output);
 }
 

@@ -28,6 +28,9 @@ class Transformer : public ModelRunner {
   std::int32_t block_size_tokens() const override { return cache_->shape().block_size_tokens; }
   std::int32_t num_blocks() const override { return cache_->shape().num_blocks; }
   void forward(const Batch& batch, std::span<float> logits) override;
+  bool draws_tokens() const override { return backend_->draws_tokens(config_.vocab_size); }
+  void forward_and_draw(const Batch& batch, std::span<Draw> draws,
+                        std::span<const std::int32_t> host_rows, std::span<float> logits) override;
   LogitsScan* logits_scan() override { return is_scanned_ ? &scan_ : nullptr; }
 
   // Embeddings of unit length [S, H] of the batch's sequences; encoders only.
@@ -67,7 +70,11 @@ class Transformer : public ModelRunner {
 
   void reserve_rows(std::int32_t rows);
   void reserve_logits_rows(std::int32_t rows);
+  void check_room(std::size_t num_rows, std::span<float> logits) const;
   void begin(const Batch& batch);
+  // A whole step: leaves logits [R, V] in the backend's memory, or in `host` if the backend can and
+  // it is not empty.
+  void run(const Batch& batch, std::span<float> host);
   void run_layers(std::int32_t num_rows);
   void run_layer(std::int32_t index);
   void attend(std::int32_t index, const Tensor& input);
@@ -81,7 +88,6 @@ class Transformer : public ModelRunner {
   // Adds input × weightᵀ to the residual stream, where the norms stand as the config says.
   void leave(const Tensor& input, const Matrix& weight, const Norm& post_norm);
   Tensor rotations_of(std::int32_t index, std::int32_t num_rows) const;
-  // Into `host` right away if the backend can, else into its own memory.
   void compute_logits(std::span<float> host);
 
   ModelConfig config_;

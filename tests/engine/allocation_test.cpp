@@ -58,8 +58,8 @@ constexpr int kAnswerTokens = 40;
 // Computes nothing: what allocates is the engine.
 class NullRunner : public ModelRunner {
  public:
-  NullRunner(std::int32_t vocab_size, std::int32_t num_blocks)
-      : vocab_size_(vocab_size), num_blocks_(num_blocks) {}
+  NullRunner(std::int32_t vocab_size, std::int32_t num_blocks, bool draws_tokens)
+      : vocab_size_(vocab_size), num_blocks_(num_blocks), draws_tokens_(draws_tokens) {}
   std::int32_t vocab_size() const override { return vocab_size_; }
   std::int32_t block_size_tokens() const override { return kBlockSize; }
   std::int32_t num_blocks() const override { return num_blocks_; }
@@ -68,10 +68,20 @@ class NullRunner : public ModelRunner {
       logits[i] = static_cast<float>((i * 7 + batch.token_ids.size()) % 31);
     }
   }
+  bool draws_tokens() const override { return draws_tokens_; }
+  void forward_and_draw(const Batch& batch, std::span<Draw> draws, std::span<const std::int32_t>,
+                        std::span<float> logits) override {
+    forward(batch, logits);
+    for (Draw& draw : draws) {
+      const std::size_t seen = draw.context.prompt.size() + draw.context.generated.size();
+      draw.token = static_cast<TokenId>(seen * 7 % static_cast<std::size_t>(vocab_size_));
+    }
+  }
 
  private:
   std::int32_t vocab_size_;
   std::int32_t num_blocks_;
+  bool draws_tokens_;
 };
 
 struct Kind {
@@ -176,9 +186,11 @@ std::shared_ptr<const Model> tiny_model() {
 TEST(AllocationTest, StepsOfTheEngineTakeNoMemory) {
   const auto model = tiny_model();
   for (const std::int32_t num_blocks : {512, 130}) {  // without evictions, and with
-    SCOPED_TRACE(num_blocks);
-    NullRunner runner(model->config().vocab_size, num_blocks);
-    expect_no_allocations(&runner, model->tokenizer());
+    for (const bool draws_tokens : {false, true}) {
+      SCOPED_TRACE(std::to_string(num_blocks) + (draws_tokens ? ", tokens drawn there" : ""));
+      NullRunner runner(model->config().vocab_size, num_blocks, draws_tokens);
+      expect_no_allocations(&runner, model->tokenizer());
+    }
   }
 }
 

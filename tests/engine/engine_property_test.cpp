@@ -1,5 +1,5 @@
 // Random mixes of requests on small pools: whatever shares, waits, is preempted, cancelled or
-// rolled back, each request's result is what it gives alone.
+// rolled back, and wherever tokens are drawn, each request's result is what it gives alone.
 #include "tests/engine/engine_harness.h"
 
 namespace batchmill::testing {
@@ -32,6 +32,7 @@ class RequestMix {
     if (chance(10)) params.min_p = 0.1f;
     if (chance(10)) params.repetition_penalty = 1.2f;
     if (chance(10)) params.presence_penalty = 0.5f;
+    if (chance(10)) params.logit_bias = {{pick(0, 63), 3.0f}, {1, -2.0f}};
     if (chance(20)) params.logprobs = pick(0, 3);
     if (chance(15)) params.prompt_logprobs = true;
     if (chance(10)) params.min_tokens = pick(1, 8);
@@ -72,11 +73,13 @@ TEST_P(EngineMixTest, GivesEachRequestItsResultOfBeingAlone) {
   options.max_num_batched_tokens = mix.max_num_batched_tokens;
   std::int64_t preemptions = 0;
   std::int64_t failures = 0;
+  std::int64_t draws = 0;
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RequestMix requests(seed);
     ScriptedRunner runner({.block_size_tokens = mix.block_size,
                            .num_blocks = mix.num_blocks,
+                           .draws_tokens = seed % 2 == 0,
                            .before_step = [&](std::int64_t) {
                              if (!requests.chance(mix.failure_percent)) return;
                              ++failures;
@@ -113,6 +116,7 @@ TEST_P(EngineMixTest, GivesEachRequestItsResultOfBeingAlone) {
     EXPECT_EQ(stats.num_rows, runner.num_rows());
     EXPECT_EQ(stats.num_rows, stats.num_prefill_rows + stats.num_decode_rows);
     preemptions += stats.num_preemptions;
+    draws += runner.num_draws();
     ASSERT_EQ(outputs.size(), added.size());
     for (const auto& [id, request] : added) {
       const RequestOutput& output = outputs[id];
@@ -136,6 +140,7 @@ TEST_P(EngineMixTest, GivesEachRequestItsResultOfBeingAlone) {
     }
     EXPECT_EQ(stats.num_rows, expected_rows(outputs));
   }
+  EXPECT_GT(draws, 0);
   if (mix.num_blocks * mix.block_size <= 100 && mix.max_num_batched_tokens >= mix.max_num_seqs) {
     EXPECT_GT(preemptions, 0);
   }

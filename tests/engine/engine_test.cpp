@@ -287,20 +287,48 @@ TEST_F(EngineTest, BrokenLogitsFailTheirRequestOnly) {
       }
     }
   };
-  PoisonedRunner runner{ScriptedRunnerOptions()};
+  for (const bool draws_tokens : {false, true}) {
+    PoisonedRunner runner{{.draws_tokens = draws_tokens}};
+    Engine engine(options_, &runner, &tokenizer_);
+    auto broken = make_request(1, letters("xyz"), 5);
+    broken.num_choices = 3;
+    engine.add(broken);
+    const auto healthy = make_request(2, letters("abc"), 5);
+    engine.add(healthy);
+    Outputs outputs = finish(engine);
+    EXPECT_NE(outputs[1].error, "");
+    EXPECT_EQ(outputs[1].num_completion_tokens, 0);
+    EXPECT_EQ(outputs[2].error, "");
+    EXPECT_EQ(outputs[2].choices[0].token_ids,
+              run_alone(healthy, options_, &tokenizer_).choices[0].token_ids);
+    expect_all_blocks_back(engine);
+  }
+}
+
+// Of a device that draws tokens the host sees the logits that it needs, and no others.
+TEST_F(EngineTest, LogprobsAloneBringLogitsToTheHost) {
+  ScriptedRunner runner({.draws_tokens = true});
   Engine engine(options_, &runner, &tokenizer_);
-  auto broken = make_request(1, letters("xyz"), 5);
-  broken.num_choices = 3;
-  engine.add(broken);
-  const auto healthy = make_request(2, letters("abc"), 5);
-  engine.add(healthy);
+  std::map<RequestId, Request> requests;
+  for (RequestId id = 0; id < 5; ++id) {
+    Request& request = requests[id];
+    request = make_request(id, letters("abcdefgh"), 6);
+    request.prompt.push_back(static_cast<TokenId>(id));
+    request.params.temperature = 0.9f;
+    request.params.ignore_eos = true;
+  }
+  requests[1].params.logprobs = 0;
+  requests[2].params.prompt_logprobs = true;
+  requests[3].num_choices = 3;
+  requests[4].params.logit_bias = {{4, 2.0f}};
+  requests[4].params.frequency_penalty = 0.5f;
+  for (const auto& [id, request] : requests) engine.add(request);
   Outputs outputs = finish(engine);
-  EXPECT_NE(outputs[1].error, "");
-  EXPECT_EQ(outputs[1].num_completion_tokens, 0);
-  EXPECT_EQ(outputs[2].error, "");
-  EXPECT_EQ(outputs[2].choices[0].token_ids,
-            run_alone(healthy, options_, &tokenizer_).choices[0].token_ids);
-  expect_all_blocks_back(engine);
+  for (const auto& [id, request] : requests) {
+    expect_same_result(outputs[id], run_alone(request, options_, &tokenizer_));
+  }
+  EXPECT_EQ(runner.num_host_rows(), 6 + 9);  // a row for each token of line 1, and line 2's prompt
+  EXPECT_EQ(runner.num_draws(), 6 + 5 + 3 * 6 + 6);
 }
 
 TEST_F(EngineTest, RepeatsItselfExactly) {

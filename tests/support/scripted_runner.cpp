@@ -26,7 +26,43 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 ScriptedRunner::ScriptedRunner(ScriptedRunnerOptions options)
     : options_(std::move(options)),
-      slots_(index(options_.num_blocks) * index(options_.block_size_tokens)) {}
+      slots_(index(options_.num_blocks) * index(options_.block_size_tokens)),
+      sampler_(options_.vocab_size) {}
+
+void ScriptedRunner::forward_and_draw(const Batch& batch, std::span<Draw> draws,
+                                      std::span<const std::int32_t> host_rows,
+                                      std::span<float> logits) {
+  const auto vocab = index(options_.vocab_size);
+  const std::size_t num_rows = batch.logits_rows.size();
+  require(options_.draws_tokens, "tokens drawn on a device that cannot");
+  require(std::ranges::is_sorted(host_rows, std::less_equal<>()), "host_rows do not ascend");
+  require(logits.size() == host_rows.size() * vocab, "logits have another size than host_rows");
+  std::vector<bool> is_used(num_rows, false);
+  for (const std::int32_t row : host_rows) {
+    require(row >= 0 && index(row) < num_rows, "a host row is not a logits row");
+    is_used[index(row)] = true;
+  }
+  for (const Draw& draw : draws) {
+    require(draw.logits_row >= 0 && index(draw.logits_row) < num_rows, "a draw without logits");
+    require(draw.token == kNoToken, "a draw that has a token");
+    is_used[index(draw.logits_row)] = true;
+  }
+  require(std::ranges::find(is_used, false) == is_used.end(), "logits that nobody wants");
+
+  device_logits_.resize(num_rows * vocab);
+  forward(batch, device_logits_);
+  const auto row = [&](std::int32_t i) {
+    return std::span(device_logits_).subspan(index(i) * vocab, vocab);
+  };
+  for (std::size_t i = 0; i < host_rows.size(); ++i) {
+    std::ranges::copy(row(host_rows[i]), logits.subspan(i * vocab).begin());
+  }
+  for (Draw& draw : draws) {
+    draw.token = sampler_.sample(row(draw.logits_row), draw.context).value_or(kNoToken);
+  }
+  num_draws_ += static_cast<std::int64_t>(draws.size());
+  num_host_rows_ += static_cast<std::int64_t>(host_rows.size());
+}
 
 void ScriptedRunner::forward(const Batch& batch, std::span<float> logits) {
   check(batch);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/model_runner.h"
+#include "engine/sampler.h"
 
 namespace batchmill::testing {
 
@@ -33,6 +34,9 @@ struct ScriptedRunnerOptions {
   // it exactly; draws nearly always.
   std::function<TokenId(std::span<const TokenId> context)> script = nullptr;
 
+  // Whether it draws tokens by itself. Logits of other rows than the host's are nowhere to be seen.
+  bool draws_tokens = false;
+
   // If set: called before each step with its number, from 0. May block or throw; when it throws,
   // the slots that the step would have written hold garbage, as on a real device.
   std::function<void(std::int64_t step)> before_step = nullptr;
@@ -46,10 +50,15 @@ class ScriptedRunner : public ModelRunner {
   std::int32_t block_size_tokens() const override { return options_.block_size_tokens; }
   std::int32_t num_blocks() const override { return options_.num_blocks; }
   void forward(const Batch& batch, std::span<float> logits) override;
+  bool draws_tokens() const override { return options_.draws_tokens; }
+  void forward_and_draw(const Batch& batch, std::span<Draw> draws,
+                        std::span<const std::int32_t> host_rows, std::span<float> logits) override;
 
   std::int64_t num_steps() const { return num_steps_; }
   std::int64_t num_rows() const { return num_rows_; }
   std::int64_t num_copies() const { return num_copies_; }
+  std::int64_t num_draws() const { return num_draws_; }
+  std::int64_t num_host_rows() const { return num_host_rows_; }  // logits that the host asked for
   // Most sequences that one step held.
   std::int32_t widest_step() const { return widest_step_; }
 
@@ -71,6 +80,10 @@ class ScriptedRunner : public ModelRunner {
   ScriptedRunnerOptions options_;
   std::vector<Slot> slots_;  // [num_blocks, block_size]
   std::vector<TokenId> context_;
+  Sampler sampler_;
+  std::vector<float> device_logits_;  // of a step whose tokens are drawn
+  std::int64_t num_draws_ = 0;
+  std::int64_t num_host_rows_ = 0;
   std::int64_t num_steps_ = 0;
   std::int64_t num_rows_ = 0;
   std::int64_t num_copies_ = 0;
