@@ -12,6 +12,7 @@
 #include "cuda/attention_kernels.h"
 #include "cuda/rotary_kernels.h"
 #include "cuda/row_kernels.h"
+#include "cuda/sampler_kernels.h"
 
 namespace batchmill {
 namespace {
@@ -287,6 +288,14 @@ void CudaBackend::matmul(const Tensor& input, const Matrix& weight, const Tensor
 
 void CudaBackend::matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) {
   multiply(input, weight, sum, true);
+}
+
+bool CudaBackend::draws_tokens(std::int32_t vocab_size) const {
+  return vocab_size <= kMaxSampledVocab;
+}
+
+void CudaBackend::draw(const Tensor& logits, std::span<Draw> draws) {
+  draws_.run(logits, draws, &stream_);
 }
 
 void CudaBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,

@@ -13,6 +13,7 @@
 
 #include "cuda/attention_plan.h"
 #include "cuda/device_buffer.h"
+#include "cuda/device_draws.h"
 #include "cuda/gemm.h"
 #include "cuda/norm_kernels.h"
 #include "cuda/staged_upload.h"
@@ -56,6 +57,8 @@ class CudaBackend : public Backend {
   void norm_add(const Tensor& input, const Norm& norm, const Tensor& sum) override;
   void convert(const Tensor& input, const Tensor& output) override;
   void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) override;
+  bool draws_tokens(std::int32_t vocab_size) const override;
+  void draw(const Tensor& logits, std::span<Draw> draws) override;
   void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) override;
   void rotate_and_store(const Tensor& qkv, const HeadNorms& norms, const Tensor& rotations,
                         const KvCache& cache, std::int32_t layer) override;
@@ -108,6 +111,7 @@ class CudaBackend : public Backend {
   CudaGemm gemm_;
   std::unique_ptr<PinnedBuffer> staging_;  // of uploads and downloads
   StepArrays arrays_;
+  DeviceDraws draws_;
   std::vector<std::unique_ptr<PlannedRule>> rules_;
   std::unique_ptr<CudaBuffer> partial_outputs_;  // of attention with split keys
   std::unique_ptr<CudaBuffer> partial_sums_;

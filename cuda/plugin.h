@@ -36,7 +36,7 @@ using BatchmillCudaPluginFunction = const BatchmillCudaPlugin* (*)();
 
 namespace batchmill {
 
-inline constexpr std::uint32_t kCudaAbiVersion = 1;
+inline constexpr std::uint32_t kCudaAbiVersion = 2;
 inline constexpr char kCudaPluginFunction[] = "batchmill_cuda_plugin";
 
 // Changes when what crosses the border as C++ changes its size, or with the compiler.
@@ -44,7 +44,8 @@ constexpr std::uint64_t cuda_plugin_layout() {
   std::uint64_t layout = __GNUC__;
   for (const std::uint64_t part :
        {sizeof(Batch), sizeof(Tensor), sizeof(KvCacheShape), sizeof(HeadShape), sizeof(Norm),
-        sizeof(HeadNorms), sizeof(Rotation), sizeof(AttentionRule), sizeof(Experts)}) {
+        sizeof(HeadNorms), sizeof(Rotation), sizeof(AttentionRule), sizeof(Experts), sizeof(Draw),
+        sizeof(SamplingParams)}) {
     layout = layout * 1099511628211u + part;
   }
   return layout;

@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(kSampleThreads, 2) sample_kernel(SamplerArgume
   SHARED_ARRAY(SearchMemory, memory, 1);
   SHARED_ARRAY(Best, best, 1);
   const SampleRow row = arguments.rows[blockIdx.x];
-  const long long offset = static_cast<long long>(blockIdx.x) * arguments.vocab;
-  const float* logits = arguments.logits + offset;
+  const long long offset = static_cast<long long>(row.changed_row) * arguments.vocab;
+  const float* logits = arguments.logits + static_cast<long long>(row.logits_row) * arguments.vocab;
   int token = best_token(logits, arguments.vocab, best);
   const bool changes = row.num_biases > 0 || row.num_suppressed > 0 ||
                        row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||

@@ -28,17 +28,25 @@ struct SampleRow {
   std::int32_t num_suppressed;
   std::int32_t bias_begin;  // of `bias_tokens` and `biases`
   std::int32_t num_biases;
+  std::int32_t logits_row;
+  std::int32_t changed_row;  // its part of the working memory, where changes_logits() is true
 };
+
+// Whether biases, suppressed tokens or penalties make other logits of the row's.
+inline bool changes_logits(const SampleRow& row) {
+  return row.num_biases > 0 || row.num_suppressed > 0 || row.repetition_penalty != 1.0f ||
+         row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
+}
 
 // All in device memory.
 struct SamplerArguments {
-  const float* logits;  // [rows, vocab]
+  const float* logits;  // [logits rows, vocab]
   const SampleRow* rows;
   const std::int32_t* tokens;
   const std::int32_t* bias_tokens;
   const float* biases;
-  float* changed;  // [rows, vocab] working memory: logits after biases and penalties
-  std::uint32_t* seen;  // [rows, vocab] working memory
+  float* changed;  // [changed rows, vocab] working memory: logits after biases and penalties
+  std::uint32_t* seen;  // [changed rows, vocab] working memory
   std::int32_t* chosen;  // [rows]; -1: the logits hold a NaN, +infinity or nothing finite
   int vocab;  // at most kMaxSampledVocab
 };

@@ -27,7 +27,8 @@ std::int64_t step_bytes(const ModelConfig& config, const GpuOptions& options) {
                                 std::int64_t{config.num_heads} * config.head_dim +
                                 3 * std::int64_t{config.widest_mlp()}) +
                            4 * std::int64_t{config.head_dim} * 2;
-  const std::int64_t logits = 4 * (std::int64_t{config.vocab_size} + config.hidden_size);
+  // Logits, and what drawing from them may need.
+  const std::int64_t logits = 12 * std::int64_t{config.vocab_size} + 4 * config.hidden_size;
   return row * options.max_num_batched_tokens + logits * options.max_num_seqs;
 }
 

@@ -23,9 +23,20 @@ namespace {
 constexpr std::int32_t kBlockTokens = 16;
 constexpr float kCloseCall = 0.15f;  // a difference of logits that roundings can turn round
 
+// Counts the rows of logits that come to the host.
+class CountingBackend : public CudaBackend {
+ public:
+  using CudaBackend::CudaBackend;
+  void download(const Tensor& device, std::span<float> host) override {
+    num_rows += device.rows;
+    CudaBackend::download(device, host);
+  }
+  std::int64_t num_rows = 0;
+};
+
 struct CudaModel {
   CudaModel(const ModelFiles& model, std::int32_t num_blocks) {
-    auto made = std::make_unique<CudaBackend>(0);
+    auto made = std::make_unique<CountingBackend>(0);
     backend = made.get();
     Weights weights = load_weights(*model.tensors, model.config, backend);
     KvCacheShape shape;
@@ -39,8 +50,23 @@ struct CudaModel {
     runner = std::make_unique<Transformer>(model.config, std::move(made), std::move(weights),
                                            std::move(cache));
   }
-  CudaBackend* backend;
+  CountingBackend* backend;
   std::unique_ptr<Transformer> runner;
+};
+
+// Samples on the host, whatever the model's device can do.
+class HostSampled : public ModelRunner {
+ public:
+  explicit HostSampled(ModelRunner* inner) : inner_(*inner) {}
+  std::int32_t vocab_size() const override { return inner_.vocab_size(); }
+  std::int32_t block_size_tokens() const override { return inner_.block_size_tokens(); }
+  std::int32_t num_blocks() const override { return inner_.num_blocks(); }
+  void forward(const Batch& batch, std::span<float> logits) override {
+    inner_.forward(batch, logits);
+  }
+
+ private:
+  ModelRunner& inner_;
 };
 
 class CudaFamilyTest : public ::testing::TestWithParam<std::string> {
@@ -135,6 +161,80 @@ TEST_P(CudaFamilyTest, GeneratesTheTokensOfTheCpuBackend) {
     EXPECT_LT(largest_error, 0.1f);
   }
   EXPECT_GT(cuda.backend->num_replayed_steps(), 5);
+}
+
+bool has_logprobs(RequestId id) { return id % 11 == 1 && id > 11; }
+
+// One request of each kind, over and over, in steps with all the others.
+std::vector<Request> requests_of_every_kind() {
+  std::vector<Request> requests(44);
+  std::mt19937 random(11);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    request.id = i;
+    request.prompt.resize(1 + random() % 60);
+    for (TokenId& token : request.prompt) token = static_cast<TokenId>(3 + random() % 310);
+    SamplingParams& params = request.params;
+    params.seed = random();
+    params.max_tokens = 14;
+    params.temperature = 0.9f;
+    const std::size_t kind = i % 11;
+    if (kind == 0) params.temperature = 0.0f;
+    if (kind == 2 || kind == 3) params.top_k = 30;
+    if (kind == 3 || kind == 4) params.top_p = 0.8f;
+    if (kind == 5) params.min_p = 0.1f;
+    if (kind == 6) params.repetition_penalty = 1.4f;
+    if (kind == 7) params.frequency_penalty = 0.9f;
+    if (kind == 7 || kind == 8) params.presence_penalty = -0.8f;
+    if (kind == 8) params.temperature = 0.0f;
+    if (kind == 9) params.logit_bias = {{5, 6.0f}, {9, 6.5f}, {5, -1.0f}};
+    if (kind == 9 || kind == 10) params.min_tokens = 9;
+    if (kind == 10) params.stop_token_ids = {5, 9, 100000};
+    if (kind == 10) request.num_choices = 3;
+    if (has_logprobs(i)) params.logprobs = 1;
+    if (kind == 4 && i > 11) params.prompt_logprobs = true;
+  }
+  return requests;
+}
+
+TEST(CudaDrawTest, DrawsTheTokensThatTheHostSamples) {
+  const ModelFiles model = read_model_folder(std::string(BATCHMILL_TEST_DATA) + "/models/llama3");
+  EngineOptions options;
+  options.max_num_seqs = 20;
+  options.max_num_batched_tokens = 90;
+  options.max_context_tokens = model.config.max_context_tokens;
+  options.eos_token_ids = {7, 8};
+  std::vector<std::vector<TokenId>> tokens[2];
+  for (const bool draws : {false, true}) {
+    CudaModel cuda(model, 256);
+    HostSampled host(cuda.runner.get());
+    ASSERT_TRUE(cuda.runner->draws_tokens());
+    Engine engine(options, draws ? cuda.runner.get() : static_cast<ModelRunner*>(&host), nullptr);
+    tokens[draws].resize(44 * 3);
+    std::int64_t wanted_rows = 0;
+    for (Request& request : requests_of_every_kind()) {
+      if (request.params.prompt_logprobs) {
+        wanted_rows += static_cast<std::int64_t>(request.prompt.size());
+      }
+      engine.add(std::move(request));
+    }
+    while (engine.has_work()) {
+      for (const RequestOutput& output : engine.step().finished) {
+        EXPECT_EQ(output.error, "");
+        if (has_logprobs(output.id)) wanted_rows += output.num_completion_tokens;
+        for (std::size_t i = 0; i < output.choices.size(); ++i) {
+          tokens[draws][output.id * 3 + i] = output.choices[i].token_ids;
+        }
+      }
+    }
+    EXPECT_EQ(engine.stats().num_preemptions, 0);
+    if (draws) {
+      EXPECT_EQ(cuda.backend->num_rows, wanted_rows);
+    } else {
+      EXPECT_GT(cuda.backend->num_rows, 2 * wanted_rows);
+    }
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaFamilyTest,

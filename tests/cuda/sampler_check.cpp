@@ -54,24 +54,30 @@ class Draws {
       bias_tokens_.push_back(token);
       biases_.push_back(bias);
     }
+    row.logits_row = size_of(draws_);
+    if (changes_logits(row)) row.changed_row = num_changed_++;
     rows_.push_back(row);
     draws_.push_back(draw);
     logits_.insert(logits_.end(), logits.begin(), logits.end());
   }
 
+  // Rows are in another order than their logits.
   void compare() {
+    std::reverse(rows_.begin(), rows_.end());
     const DeviceArray<float> logits(&check_, logits_);
     const DeviceArray<SampleRow> rows(&check_, rows_);
     const DeviceArray<std::int32_t> tokens(&check_, tokens_);
     const DeviceArray<std::int32_t> bias_tokens(&check_, bias_tokens_);
     const DeviceArray<float> biases(&check_, biases_);
-    const DeviceArray<float> changed(&check_, logits_.size());
-    const DeviceArray<std::uint32_t> seen(&check_, logits_.size());
+    const std::size_t changed_size = static_cast<std::size_t>(std::max(1, num_changed_) * vocab_);
+    const DeviceArray<float> changed(&check_, changed_size);
+    const DeviceArray<std::uint32_t> seen(&check_, changed_size);
     const DeviceArray<std::int32_t> chosen(&check_, rows_.size());
     launch_sample({logits.data(), rows.data(), tokens.data(), bias_tokens.data(), biases.data(),
                    changed.data(), seen.data(), chosen.data(), vocab_},
                   size_of(rows_), check_.stream());
-    const std::vector<std::int32_t> got = chosen.read();
+    std::vector<std::int32_t> got = chosen.read();
+    std::reverse(got.begin(), got.end());
     Sampler sampler(vocab_);
     for (std::size_t i = 0; i < draws_.size(); ++i) {
       const Draw& draw = draws_[i];
@@ -97,6 +103,7 @@ class Draws {
   int vocab_;
   std::vector<Draw> draws_;
   std::vector<float> logits_;
+  int num_changed_ = 0;
   std::vector<SampleRow> rows_;
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> bias_tokens_;

@@ -71,6 +71,36 @@ KERNEL_CHECK(steps_with_shared_keys_give_the_same_bits) {
   check.expect(logits[0] == logits[1], "sharing changes the logits");
 }
 
+// Decodes from the third step on are replayed.
+KERNEL_CHECK(steps_draw_from_their_logits) {
+  const GoldenModel& model = golden_models()[0];
+  constexpr std::int32_t kLength = 12;
+  StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+  std::vector<StepSequence> sequences = make_sequences({kLength, kLength, kLength}, kGoldenBlocks);
+  for (StepSequence& sequence : sequences) {
+    for (std::int32_t i = 0; i < kLength; ++i) {
+      const auto place = static_cast<std::int32_t>(&sequence - sequences.data());
+      sequence.tokens.push_back((i * 13 + place * 7) % model.shape.vocab);
+    }
+  }
+  for (std::int32_t rows = 4; sequences[0].num_computed + rows <= kLength; rows = 1) {
+    Batch batch = begin_batch(kGoldenContextTokens / kStepBlockTokens);
+    for (StepSequence& sequence : sequences) add_rows(&sequence, rows, &batch);
+    own.set_options({true, true, false});
+    const std::vector<float> logits = own.run(batch);
+    own.set_options({true, false, true});
+    own.run(batch);
+    check.expect(own.drawn().size() == sequences.size(), "tokens are missing");
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const auto vocab = static_cast<std::size_t>(model.shape.vocab);
+      const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i * vocab);
+      const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row;
+      check.expect(own.drawn()[i].token == best, "a token that is not the best of its logits");
+    }
+  }
+  check.expect(own.num_replayed_steps() > 0, "no step was replayed");
+}
+
 KERNEL_CHECK(steps_replayed_give_the_bits_of_steps_sent) {
   const GoldenModel& model = golden_models()[0];
   std::vector<std::vector<float>> logits[2];

@@ -36,6 +36,7 @@ class StepModel::Probe : public ForwardingBackend {
 StepModel::StepModel(const ModelShape& shape, std::int32_t num_blocks,
                      std::int32_t max_context_tokens)
     : config_(config_of(shape, max_context_tokens)) {
+  greedy_.temperature = 0.0f;
   auto backend = std::make_unique<CudaBackend>(0);
   backend_ = backend.get();
   auto probe = std::make_unique<Probe>(std::move(backend));
@@ -71,6 +72,18 @@ std::int64_t StepModel::weight_bytes() const {
 }
 
 std::vector<float>& StepModel::run(const Batch& batch) {
+  drawn_.clear();
+  if (probe_->options.draws) {
+    logits_.clear();
+    for (std::size_t i = 0; i < batch.logits_rows.size(); ++i) {
+      Draw draw;
+      draw.context.params = &greedy_;
+      draw.logits_row = static_cast<std::int32_t>(i);
+      drawn_.push_back(draw);
+    }
+    transformer_->forward_and_draw(batch, drawn_, {}, {});
+    return logits_;
+  }
   logits_.resize(batch.logits_rows.size() * static_cast<std::size_t>(config_.vocab_size));
   transformer_->forward(batch, logits_);
   return logits_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/batch.h"
+#include "engine/draw.h"
 #include "engine/transformer.h"
 #include "tests/cuda/random_model.h"
 
@@ -20,6 +21,7 @@ inline constexpr std::int32_t kStepBlockTokens = 16;
 struct StepOptions {
   bool records = true;  // decode steps are recorded and replayed; else every step's work is sent
   bool downloads = true;  // logits come to the host; else they stay and are only waited for
+  bool draws = false;  // greedy tokens come to the host, and no logits
 };
 
 class StepModel {
@@ -32,10 +34,12 @@ class StepModel {
   std::int64_t num_replayed_steps() const;
   std::int64_t num_shared_keys() const;
   void set_options(const StepOptions& options);
+  // Of the last run, if tokens were drawn.
+  const std::vector<Draw>& drawn() const { return drawn_; }
   // Of matrices that a decode step reads.
   std::int64_t weight_bytes() const;
 
-  // Logits of the batch's rows, [R][vocab], until the next call.
+  // Logits of the batch's rows, [R][vocab], until the next call; empty if tokens are drawn.
   std::vector<float>& run(const Batch& batch);
 
  private:
@@ -45,6 +49,8 @@ class StepModel {
   CudaBackend* backend_;  // of probe_
   std::unique_ptr<Transformer> transformer_;
   std::vector<float> logits_;
+  SamplingParams greedy_;
+  std::vector<Draw> drawn_;
 };
 
 // A sequence that has room for all its tokens in blocks of its own.

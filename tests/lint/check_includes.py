@@ -24,8 +24,8 @@ OWN = {
     "storage": [r"storage/.*"],
     "config": [r"config/.*", r"[a-z]+/options\.h"],
     "actors": [r"actors/.*", r"engine/(?!cpu/).*", r"queue/.*", r"storage/.*"],
-    "cuda": [r"cuda/.*", r"engine/(backend|tensor|kv_cache|types)\.h"],
-    "cuda/emulation": [r"cuda/.*", r"engine/(backend|tensor|kv_cache|types)\.h"],
+    "cuda": [r"cuda/.*", r"engine/(backend|draw|tensor|kv_cache|types)\.h"],
+    "cuda/emulation": [r"cuda/.*", r"engine/(backend|draw|tensor|kv_cache|types)\.h"],
     "tools": [r"(?!tests/).*"],
     "tests": [r".*"],
 }

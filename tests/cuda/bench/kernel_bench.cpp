@@ -138,8 +138,9 @@ void bench_sampler(Bench* bench) {
       row.top_p = is_greedy ? 1.0f : 0.95f;
       row.top_k = is_greedy ? 0 : 50;
       row.repetition_penalty = 1.0f;
-      const auto list =
-          array_of(bench, std::vector<SampleRow>(static_cast<std::size_t>(rows), row));
+      std::vector<SampleRow> sampled(static_cast<std::size_t>(rows), row);
+      for (int i = 0; i < rows; ++i) sampled[static_cast<std::size_t>(i)].logits_row = i;
+      const auto list = array_of(bench, sampled);
       const auto chosen =
           array_of(bench, std::vector<std::int32_t>(static_cast<std::size_t>(rows)));
       SamplerArguments arguments{};

@@ -1,5 +1,5 @@
-// Whole steps of models with random weights, with and without recordings, and with and without
-// bringing the logits to the host.
+// Whole steps of models with random weights, with and without recordings; with logits left on the
+// device, brought to the host, or drawn from there.
 #include <memory>
 
 #include "tests/cuda/bench/bench.h"
@@ -30,11 +30,12 @@ double kv_bytes(const ModelConfig& config, double tokens) {
 void bench_decode(Bench* bench, StepModel* model, const Workload& workload, int count, int context,
                   int num_blocks) {
   for (const StepOptions& options :
-       {StepOptions{true, false}, StepOptions{false, false}, StepOptions{true, true}}) {
-    const std::string name = std::string(workload.shape.name) + " decode, " +
-                             std::to_string(count) + " at " + std::to_string(context) +
-                             (options.records ? "" : ", not recorded") +
-                             (options.downloads ? ", logits to host" : "");
+       {StepOptions{true, false, false}, StepOptions{false, false, false},
+        StepOptions{true, true, false}, StepOptions{true, false, true}}) {
+    const std::string name =
+        std::string(workload.shape.name) + " decode, " + std::to_string(count) + " at " +
+        std::to_string(context) + (options.records ? "" : ", not recorded") +
+        (options.downloads ? ", logits to host" : "") + (options.draws ? ", tokens to host" : "");
     if (!bench->wants(name)) continue;
     model->set_options(options);
     // The step is always the same one: its token takes its own place again.
@@ -44,7 +45,7 @@ void bench_decode(Bench* bench, StepModel* model, const Workload& workload, int 
     for (StepSequence& sequence : sequences) add_rows(&sequence, 1, &batch);
     const double bytes = static_cast<double>(model->weight_bytes()) +
                          kv_bytes(model->config(), static_cast<double>(count) * context);
-    const bool has_goal = count == 1 && options.records && !options.downloads;
+    const bool has_goal = count == 1 && options.records && !options.downloads && !options.draws;
     for (int i = 0; i < 3; ++i) model->run(batch);  // seen, recorded, replayed
     bench->step(name, {bytes, 0, has_goal ? workload.decode_goal : std::nullopt},
                 [&] { model->run(batch); });
@@ -56,7 +57,7 @@ void bench_prefill(Bench* bench, StepModel* model, const Workload& workload, int
   const std::string name =
       std::string(workload.shape.name) + " prefill of " + std::to_string(tokens);
   if (!bench->wants(name)) return;
-  model->set_options({true, false});
+  model->set_options({true, false, false});
   std::vector<StepSequence> sequences = prepared(1, 0, tokens, num_blocks, workload.shape.vocab);
   Batch batch = begin_batch((tokens + kStepBlockTokens - 1) / kStepBlockTokens);
   add_rows(&sequences[0], tokens, &batch);
