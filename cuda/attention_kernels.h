@@ -15,7 +15,7 @@ struct AttentionArguments {
   const void* cache;  // bf16 [block][K, V][kv head][slot][dim] of one layer
   const std::int32_t* block_tables;  // [sequences, table_stride]
   void* output;  // bf16 [rows, heads × dim]
-  const void* plan;  // packed, see AttentionPlan::pack()
+  void* plan;  // packed, see AttentionPlan::pack(); counts in it are back at 0 after each launch
   float* partial_outputs;  // [partial rows, kv heads, dim], divided by their sums
   float* partial_sums;  // [partial rows, kv heads, 2]: maximum, sum of exponentials
   int table_stride;
@@ -28,12 +28,15 @@ struct AttentionArguments {
   bool causal;
 };
 
-// Blocks of each launch, at most; kernels go on until their list is done.
+// Blocks of each launch, per kv head; kernels go on until their list is done.
 struct AttentionGrid {
   int wide;
   int narrow;
-  int combines;
+  int combines;  // of wide items
 };
+// A recorded launch must do for later steps, which have longer lists.
+AttentionGrid attention_grid(const AttentionPlan& plan, int multiprocessors, int kv_heads,
+                             bool is_recorded);
 
 bool is_attention_dim(int dim);  // 16, 32, 64, 128, 256
 void launch_attention(const AttentionArguments& arguments, const AttentionGrid& grid,

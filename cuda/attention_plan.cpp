@@ -25,10 +25,20 @@ std::int32_t shared_keys(const AttentionRows& rows, std::size_t a, std::size_t b
 
 }  // namespace
 
+std::int32_t wide_split_keys(std::int32_t num_tiles, std::int32_t context) {
+  constexpr std::int32_t kBlocks = 64;
+  constexpr std::int32_t kFewest = 1024;
+  const std::int32_t num_splits = std::max(kBlocks / num_tiles, 1);
+  return ((context - 1) / num_splits / kFewest + 1) * kFewest;
+}
+
 void AttentionPlan::make(const AttentionRows& rows) {
   wide_.clear();
   narrow_.clear();
-  combines_.clear();
+  wide_combines_.clear();
+  narrow_combines_.clear();
+  group_ = rows.group;
+  kv_heads_ = rows.kv_heads;
   num_partial_rows_ = 0;
   num_shared_keys_ = 0;
   for (std::size_t s = 0; s < rows.context_lens.size(); ++s) {
@@ -42,10 +52,18 @@ void AttentionPlan::make(const AttentionRows& rows) {
     const std::int32_t end = rows.cu_seqlens[s + 1];
     const bool is_narrow = (end - begin) * rows.group <= kNarrowRows;
     const std::int32_t tokens = (is_narrow ? kNarrowRows : kWideRows) / rows.group;
+    const std::int32_t split_keys =
+        is_narrow ? kNarrowSplitKeys
+                  : wide_split_keys((end - begin + tokens - 1) / tokens, rows.context_lens[s]);
     for (std::int32_t row = begin; row < end; row += tokens) {
-      add_tile(rows, static_cast<std::int32_t>(s), row, std::min(tokens, end - row), is_narrow);
+      add_tile(rows, static_cast<std::int32_t>(s), row, std::min(tokens, end - row), is_narrow,
+               split_keys);
     }
   }
+  // The longest first: what is short fills the gaps at the end.
+  std::stable_sort(wide_.begin(), wide_.end(), [](const AttentionItem& a, const AttentionItem& b) {
+    return a.key_end - a.key_begin > b.key_end - b.key_begin;
+  });
 }
 
 AttentionPlan::SharedRun AttentionPlan::find_shared(const AttentionRows& rows, std::size_t first) {
@@ -75,12 +93,13 @@ void AttentionPlan::add_shared(const AttentionRows& rows, std::size_t first, con
   const std::int32_t stride = run.num_sequences * rows.group;
   const std::int32_t num_shared = run.num_keys / kNarrowSplitKeys;
   const std::int32_t partial = num_partial_rows_;
+  const auto combine = static_cast<std::int32_t>(narrow_combines_.size());
   std::int32_t most_splits = 0;
   for (std::int32_t i = 0; i < num_shared; ++i) {
     const std::int32_t begin = i * kNarrowSplitKeys;
     narrow_.push_back({rows.cu_seqlens[first], stride, run.num_keys,
                        static_cast<std::int32_t>(first), begin, begin + kNarrowSplitKeys,
-                       partial + i * stride});
+                       partial + i * stride, combine});
   }
   for (std::int32_t member = 0; member < run.num_sequences; ++member) {
     const std::size_t s = first + static_cast<std::size_t>(member);
@@ -90,9 +109,10 @@ void AttentionPlan::add_shared(const AttentionRows& rows, std::size_t first, con
     for (std::int32_t i = num_shared; i < num_splits; ++i) {
       const std::int32_t begin = i * kNarrowSplitKeys;
       narrow_.push_back({rows.cu_seqlens[s], rows.group, context - 1, static_cast<std::int32_t>(s),
-                         begin, std::min(context, begin + kNarrowSplitKeys), own + i * stride});
+                         begin, std::min(context, begin + kNarrowSplitKeys), own + i * stride,
+                         combine + member});
     }
-    combines_.push_back({rows.cu_seqlens[s], rows.group, own, num_splits, stride});
+    narrow_combines_.push_back({rows.cu_seqlens[s], rows.group, own, num_splits, stride});
     most_splits = std::max(most_splits, num_splits);
   }
   num_partial_rows_ += most_splits * stride;
@@ -100,7 +120,8 @@ void AttentionPlan::add_shared(const AttentionRows& rows, std::size_t first, con
 }
 
 void AttentionPlan::add_tile(const AttentionRows& rows, std::int32_t sequence,
-                             std::int32_t first_row, std::int32_t num_tokens, bool is_narrow) {
+                             std::int32_t first_row, std::int32_t num_tokens, bool is_narrow,
+                             std::int32_t split_keys) {
   const auto s = static_cast<std::size_t>(sequence);
   const std::int32_t context = rows.context_lens[s];
   AttentionItem item{};
@@ -114,11 +135,19 @@ void AttentionPlan::add_tile(const AttentionRows& rows, std::int32_t sequence,
     begin = std::max(item.first_position - rows.window_tokens + 1, 0);
     begin = begin / kAttentionKeys * kAttentionKeys;
   }
-  const std::int32_t split_keys = is_narrow ? kNarrowSplitKeys : kWideSplitKeys;
   const std::int32_t first_split = begin / split_keys;
   const std::int32_t num_splits = (end - 1) / split_keys - first_split + 1;
-  if (num_splits > 1) {
-    combines_.push_back({first_row, item.num_rows, num_partial_rows_, num_splits, item.num_rows});
+  item.combine =
+      num_splits > 1 && is_narrow ? static_cast<std::int32_t>(narrow_combines_.size()) : -1;
+  if (num_splits > 1 && is_narrow) {
+    for (std::int32_t token = 0; token < num_tokens; ++token) {
+      narrow_combines_.push_back({first_row + token, rows.group,
+                                  num_partial_rows_ + token * rows.group, num_splits,
+                                  item.num_rows});
+    }
+  } else if (num_splits > 1) {
+    wide_combines_.push_back(
+        {first_row, item.num_rows, num_partial_rows_, num_splits, item.num_rows});
   }
   for (std::int32_t i = 0; i < num_splits; ++i) {
     item.key_begin = std::max(begin, (first_split + i) * split_keys);
@@ -131,7 +160,8 @@ void AttentionPlan::add_tile(const AttentionRows& rows, std::int32_t sequence,
 
 std::size_t AttentionPlan::packed_bytes() const {
   return sizeof(AttentionCounts) + (wide_.size() + narrow_.size()) * sizeof(AttentionItem) +
-         combines_.size() * sizeof(CombineItem);
+         (wide_combines_.size() + narrow_combines_.size()) * sizeof(CombineItem) +
+         narrow_combines_.size() * static_cast<std::size_t>(kv_heads_) * sizeof(std::int32_t);
 }
 
 void AttentionPlan::pack(std::byte* target) const {
@@ -141,11 +171,17 @@ void AttentionPlan::pack(std::byte* target) const {
   };
   const AttentionCounts counts{static_cast<std::int32_t>(wide_.size()),
                                static_cast<std::int32_t>(narrow_.size()),
-                               static_cast<std::int32_t>(combines_.size())};
+                               static_cast<std::int32_t>(wide_combines_.size()),
+                               static_cast<std::int32_t>(narrow_combines_.size()),
+                               group_,
+                               {}};
   add(&counts, sizeof(counts));
   add(wide_.data(), wide_.size() * sizeof(AttentionItem));
   add(narrow_.data(), narrow_.size() * sizeof(AttentionItem));
-  add(combines_.data(), combines_.size() * sizeof(CombineItem));
+  add(wide_combines_.data(), wide_combines_.size() * sizeof(CombineItem));
+  add(narrow_combines_.data(), narrow_combines_.size() * sizeof(CombineItem));
+  std::memset(target, 0,
+              narrow_combines_.size() * static_cast<std::size_t>(kv_heads_) * sizeof(std::int32_t));
 }
 
 }  // namespace batchmill

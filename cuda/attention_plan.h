@@ -19,13 +19,15 @@
 
 namespace batchmill {
 
-inline constexpr std::int32_t kWideRows = 64;
+inline constexpr std::int32_t kWideRows = 128;
 inline constexpr std::int32_t kNarrowRows = 16;
 inline constexpr std::int32_t kAttentionKeys = 64;  // a kernel's step; splits are multiples of it
-inline constexpr std::int32_t kWideSplitKeys = 4096;
 inline constexpr std::int32_t kNarrowSplitKeys = 256;
+// Of rows that a sequence brings as that many wide tiles: so many splits that 64 blocks have work on
+// each kv head, but none below 1024 keys.
+std::int32_t wide_split_keys(std::int32_t num_tiles, std::int32_t context);
 
-struct AttentionItem {
+struct alignas(16) AttentionItem {
   std::int32_t first_row;  // of the batch: the first query token
   std::int32_t num_rows;  // packed, at most kWideRows or kNarrowRows
   std::int32_t first_position;  // of the first query token; of shared keys: behind the last one
@@ -33,10 +35,11 @@ struct AttentionItem {
   std::int32_t key_begin;  // a multiple of kAttentionKeys
   std::int32_t key_end;
   std::int32_t partial;  // -1: writes the result; else the first row of partial results
+  std::int32_t combine;  // narrow and split: the first combine item that waits for it
 };
 
 // Rows whose keys were split: num_rows packed rows, num_splits times, `stride` rows further each
-// time.
+// time. Those of wide items have an item's rows, those of narrow ones a token's.
 struct CombineItem {
   std::int32_t first_row;
   std::int32_t num_rows;
@@ -54,13 +57,18 @@ struct AttentionRows {
   std::span<const std::int32_t> block_tables = {};  // [S, max_blocks]; empty: nothing is shared
   std::int32_t max_blocks = 0;
   std::int32_t block_tokens = 1;
+  std::int32_t kv_heads = 1;
 };
 
-// How the device finds it: counts, the wide items, the narrow ones, the combines.
+// How the device finds it: this, the wide items, the narrow ones, the combines of either, then for
+// each combine of narrow items and kv head how many of its splits are done.
 struct AttentionCounts {
   std::int32_t num_wide;
   std::int32_t num_narrow;
-  std::int32_t num_combines;
+  std::int32_t num_wide_combines;
+  std::int32_t num_narrow_combines;
+  std::int32_t group;
+  std::int32_t unused[3];  // items lie at multiples of 16 bytes
 };
 
 class AttentionPlan {
@@ -72,13 +80,14 @@ class AttentionPlan {
 
   std::span<const AttentionItem> wide() const { return wide_; }
   std::span<const AttentionItem> narrow() const { return narrow_; }
-  std::span<const CombineItem> combines() const { return combines_; }
+  std::span<const CombineItem> wide_combines() const { return wide_combines_; }
   std::int32_t num_partial_rows() const { return num_partial_rows_; }
   std::int64_t num_shared_keys() const { return num_shared_keys_; }  // that were not read once more
 
  private:
+  // split_keys: of a narrow tile kNarrowSplitKeys.
   void add_tile(const AttentionRows& rows, std::int32_t sequence, std::int32_t first_row,
-                std::int32_t num_tokens, bool is_narrow);
+                std::int32_t num_tokens, bool is_narrow, std::int32_t split_keys);
   // Decodes from `first` on, and how many leading keys they share.
   struct SharedRun {
     std::int32_t num_sequences = 1;
@@ -89,7 +98,10 @@ class AttentionPlan {
 
   std::vector<AttentionItem> wide_;
   std::vector<AttentionItem> narrow_;
-  std::vector<CombineItem> combines_;
+  std::vector<CombineItem> wide_combines_;
+  std::vector<CombineItem> narrow_combines_;
+  std::int32_t group_ = 1;
+  std::int32_t kv_heads_ = 1;
   std::int32_t num_partial_rows_ = 0;
   std::int64_t num_shared_keys_ = 0;
 };

@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::array<std::int32_t, 9> kRowBuckets = {1, 2, 4, 8, 16, 24, 32, 48, 64};
 constexpr std::size_t kStagingBytes = 32 << 20;
-constexpr int kMaxBlocksPerMultiprocessor = 2;  // of attention kernels, by their shared memory
 
 std::uint16_t bf16_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -170,7 +169,7 @@ void CudaBackend::begin_step(const Batch& batch, const HeadShape& heads) {
 void CudaBackend::plan(PlannedRule* rule) {
   rule->plan.make({batch_->cu_seqlens, batch_->context_lens, heads_.num_heads / heads_.num_kv_heads,
                    rule->window_tokens, rule->causal, batch_->block_tables, batch_->max_blocks,
-                   block_tokens_});
+                   block_tokens_, heads_.num_kv_heads});
   num_shared_keys_ += rule->plan.num_shared_keys();
   const std::size_t bytes = rule->plan.packed_bytes();
   if (rule->upload.reserve(bytes)) ++generation_;
@@ -335,16 +334,10 @@ void CudaBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_
   arguments.scale = rule.scale;
   arguments.window_tokens = rule.window_tokens;
   arguments.causal = rule.causal;
-  // A recording must do for later steps, which have longer lists.
-  const int most =
-      std::max(1, kMaxBlocksPerMultiprocessor * facts_.multiprocessors / heads_.num_kv_heads);
-  const auto blocks = [&](std::size_t items) { return std::min(most, static_cast<int>(items)); };
-  const AttentionPlan& plan = planned.plan;
-  const AttentionGrid grid =
-      is_recording_ ? AttentionGrid{plan.wide().empty() ? 0 : most, most, most}
-                    : AttentionGrid{blocks(plan.wide().size()), blocks(plan.narrow().size()),
-                                    blocks(plan.combines().size())};
-  launch_attention(arguments, grid, stream_.handle());
+  launch_attention(
+      arguments,
+      attention_grid(planned.plan, facts_.multiprocessors, heads_.num_kv_heads, is_recording_),
+      stream_.handle());
 }
 
 void CudaBackend::activate(Activation activation, const Tensor& input, const Tensor& output) {

@@ -61,6 +61,17 @@ __device__ __forceinline__ void multiply_bf16(float (&sums)[4], const std::uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Adds and returns what was there. What the caller wrote before, and what it knows that others
+// wrote, those know who add later.
+__device__ __forceinline__ int add_in_order(int* address, int value) {
+  int old;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;\n"
+               : "=r"(old)
+               : "l"(__cvta_generic_to_global(address)), "r"(value)
+               : "memory");
+  return old;
+}
+
 __device__ __forceinline__ float fast_exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));

@@ -122,6 +122,9 @@ inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsig
 
 namespace batchmill {
 
+inline int add_in_order(int* address, int value) {
+  return std::atomic_ref<int>(*address).fetch_add(value, std::memory_order_acq_rel);
+}
 inline float fast_exp2(float x) { return std::exp2(x); }
 // Rounded on their own, never fused.
 inline float multiply_rounded(float a, float b) { return a * b; }

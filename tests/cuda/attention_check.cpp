@@ -20,6 +20,7 @@ AttentionRows rows_of(const PagedCache& paged, const Rule& rule) {
   rows.block_tables = paged.block_tables;
   rows.max_blocks = paged.table_stride;
   rows.block_tokens = 1 << paged.shape.block_shift;
+  rows.kv_heads = paged.shape.kv_heads;
   return rows;
 }
 
@@ -58,9 +59,13 @@ std::vector<std::uint16_t> attend(Check& check, const PagedCache& paged, const A
   arguments.window_tokens = rule.window_tokens;
   arguments.causal = rule.causal;
   // Fewer blocks than items: each has several.
-  launch_attention(arguments, {plan.wide().empty() ? 0 : 2, plan.narrow().empty() ? 0 : 3, 2},
-                   check.stream());
-  return output.read();
+  const AttentionGrid grid = {plan.wide().empty() ? 0 : 2, plan.narrow().empty() ? 0 : 3, 2};
+  launch_attention(arguments, grid, check.stream());
+  std::vector<std::uint16_t> result = output.read();
+  // As the next layer of a step, with the same plan.
+  launch_attention(arguments, grid, check.stream());
+  check.expect(output.read() == result, "a second launch with the same plan gives other bits");
+  return result;
 }
 
 void check_against_reference(Check& check, const PagedCache& paged, const Rule& rule,
@@ -122,6 +127,14 @@ KERNEL_CHECK(attention_of_grouped_decodes) {
 }
 KERNEL_CHECK(attention_of_decodes_with_split_keys) {
   check_attention(check, {4, 1, 32, 4}, {{300, 1}, {256, 1}, {577, 1}});
+  check_attention(check, {2, 2, 64, 4}, {{600, 1}, {300, 1}, {20, 1}, {257, 1}});
+  check_attention(check, {8, 2, 128, 5}, {{520, 1}, {70, 1}, {300, 1}});
+  check_attention(check, {2, 1, 256, 4}, {{300, 1}, {260, 1}});
+  // More splits than a warp has lanes.
+  check_attention(check, {1, 1, 16, 6}, {{8300, 1}});
+}
+KERNEL_CHECK(attention_of_few_rows_with_split_keys) {
+  check_attention(check, {4, 1, 32, 4}, {{300, 3}, {40, 2}, {530, 4}});
 }
 KERNEL_CHECK(attention_of_decodes_with_shared_keys) {
   // Three of one group in a tile of four, one that shares nothing, two of another group.
@@ -145,6 +158,10 @@ KERNEL_CHECK(attention_of_prefills) {
   check_attention(check, {7, 1, 64, 4}, {{50, 50}, {9, 9}});
   check_attention(check, {4, 2, 16, 4}, {{130, 130}});
 }
+KERNEL_CHECK(attention_of_long_prefills) {
+  check_attention(check, {4, 1, 128, 4}, {{210, 210}, {300, 60}});
+  check_attention(check, {8, 1, 64, 5}, {{150, 150}});
+}
 KERNEL_CHECK(attention_of_chunks_beside_decodes) {
   check_attention(check, {4, 1, 128, 5}, {{90, 20}, {67, 1}, {33, 3}});
 }
@@ -159,6 +176,39 @@ KERNEL_CHECK(attention_of_encoders) {
 }
 KERNEL_CHECK(attention_with_split_keys_of_a_chunk) {
   check_attention(check, {1, 1, 16, 6}, {{4120, 20}});
+  check_attention(check, {4, 1, 64, 5}, {{1100, 40}, {50, 50}});
+  check_attention(check, {2, 1, 128, 5}, {{1050, 30}});
+}
+KERNEL_CHECK(attention_beside_other_sequences) {
+  for (const int rows : {1, 3, 40}) {
+    const PagedCache paged(&check, {4, 1, 32, 4}, {{600, rows}, {1030, 1}, {1200, 90}, {30, 3}});
+    AttentionPlan plan;
+    plan.make(rows_of(paged, {}));
+    std::vector<std::uint16_t> beside = attend(check, paged, plan, {});
+    AttentionRows alone = rows_of(paged, {});
+    alone.cu_seqlens = alone.cu_seqlens.first(2);
+    alone.context_lens = alone.context_lens.first(1);
+    plan.make(alone);
+    std::vector<std::uint16_t> own = attend(check, paged, plan, {});
+    own.resize(static_cast<std::size_t>(rows * 4 * 32));
+    beside.resize(own.size());
+    check.expect(own == beside, "others change the bits of a sequence");
+  }
+}
+KERNEL_CHECK(attention_plans_of_long_prefills) {
+  const std::vector<std::int32_t> starts = {0, 2100, 2140};
+  const std::vector<std::int32_t> contexts = {6000, 6000};
+  AttentionRows rows{starts, contexts};
+  rows.group = 4;
+  AttentionPlan plan;
+  plan.make(rows);
+  // 66 tiles whose keys stay together, and two whose keys are in six splits.
+  check.expect(plan.wide().size() == 66 + 2 * 6 && plan.wide_combines().size() == 2,
+               "keys are not split as they should be");
+  const auto length = [](const AttentionItem& item) { return item.key_end - item.key_begin; };
+  check.expect(std::is_sorted(plan.wide().begin(), plan.wide().end(),
+                              [&](const auto& a, const auto& b) { return length(a) > length(b); }),
+               "a long item comes after a short one");
 }
 
 }  // namespace batchmill::testing

@@ -17,28 +17,44 @@ SHARED_BYTES = 228 << 10
 RESERVED_SHARED_BYTES = 1 << 10  # of each block
 
 
-def attention_shared_bytes(name):
-    """Dynamic shared memory of attention_kernel<dim, wide>, as its Shape has it."""
-    dim, wide = re.search(r"attention_kernelILi(\d+)ELb([01])E", name).groups()
-    dim, wide = int(dim), wide == "1"
-    keys = 32 if wide and dim > 128 else 64
-    return 2 * ((64 if wide else 16) * dim + 4 * keys * dim)
+def dim_of(name):
+    return int(re.search(r"_kernelILi(\d+)E", name)[1])
 
 
-# name: (threads, most registers, instructions that the PTX must have, dynamic shared memory)
+def wide_threads(name):
+    return 256 if dim_of(name) > 128 else 128
+
+
+def wide_shared_bytes(name):
+    """Dynamic shared memory of wide_attention_kernel<dim>, as its WideShape has it."""
+    dim = dim_of(name)
+    return 2 * dim * (128 + 4 * (32 if dim > 128 else 64))
+
+
+def narrow_shared_bytes(name):
+    """Dynamic shared memory of narrow_attention_kernel<dim>, as its NarrowShape has it."""
+    dim = dim_of(name)
+    return 2 * dim * (16 + 2 * 64) * (3 if dim >= 128 else 5 if dim == 64 else 6)
+
+
+# name: (threads, most registers, instructions that the PTX must have, dynamic shared memory); numbers
+# that depend on the template's arguments are functions of the symbol
 BUDGETS = {
     "activation_kernel": (256, 64, ("ld.global.v4",), None),
-    "attention_kernel": (128, 255, ("cp.async.cg", "ldmatrix", "mma.sync"), attention_shared_bytes),
     "block_copy_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
     "combine_kernel": (128, 64, ("ld.global.v4",), None),
     "convert_kernel": (256, 40, ("ld.global.v4", "st.global.v4"), None),
     "embed_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
     "mean_kernel": (128, 96, ("ld.global.v4",), None),
+    "narrow_attention_kernel": (128, 255, ("cp.async.cg", "ldmatrix", "mma.sync", "ld.global.v4"),
+                                narrow_shared_bytes),
     "norm_kernel": (256, 128, ("ld.global.v4",), None),
     "rotation_kernel": (128, 64, (), None),
     "row_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
     "sample_kernel": (512, 64, (), None),
     "store_kernel": (128, 64, ("ld.global.v4", "st.global.v4"), None),
+    "wide_attention_kernel": (wide_threads, 255, ("cp.async.cg", "ldmatrix", "mma.sync"),
+                              wide_shared_bytes),
 }
 
 
@@ -94,6 +110,7 @@ def main():
                 continue
             seen.add(name)
             threads, most, instructions, dynamic = BUDGETS[name]
+            threads = threads(symbol) if callable(threads) else threads
             shared = usage["shared"] + (dynamic(symbol) if dynamic else 0)
             body = entries[symbol]
             faults += [f"{symbol}: {what}" for what, is_bad in (

@@ -67,6 +67,8 @@ endif()
 set(BATCHMILL_KERNEL_SOURCES
   activation_kernels.cu
   attention_kernels.cu
+  attention_narrow_kernels.cu
+  attention_wide_kernels.cu
   norm_kernels.cu
   rotary_kernels.cu
   row_kernels.cu

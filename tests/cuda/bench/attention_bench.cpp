@@ -41,7 +41,7 @@ class AttentionCase {
     }
     AttentionPlan plan;
     plan.make({cu_seqlens, contexts, heads.heads / heads.kv_heads, 0, true, tables, table,
-               1 << kBlockShift});
+               1 << kBlockShift, heads.kv_heads});
     std::vector<std::byte> packed(plan.packed_bytes());
     plan.pack(packed.data());
     plan_ = send(packed.data(), packed.size());
@@ -77,13 +77,7 @@ class AttentionCase {
     arguments_.dim = heads.dim;
     arguments_.scale = 1.0f / std::sqrt(static_cast<float>(heads.dim));
     arguments_.causal = true;
-    const int most =
-        std::max(1, 2 * device_facts(0).multiprocessors / heads.kv_heads);  // as the backend has it
-    const auto blocks_of = [&](std::size_t items) {
-      return std::min(most, static_cast<int>(items));
-    };
-    grid_ = {blocks_of(plan.wide().size()), blocks_of(plan.narrow().size()),
-             blocks_of(plan.combines().size())};
+    grid_ = attention_grid(plan, device_facts(0).multiprocessors, heads.kv_heads, false);
   }
 
   // Of blocks, each counted once.

@@ -1,0 +1,251 @@
+// What the attention kernels have in common: tiles in shared memory, and the ways of keys, values,
+// queries and results. Included by kernels alone.
+//
+// Tiles are [rows][dim] bf16 with the 16-byte pieces of a row exchanged (see place()), so that
+// matrix loads find each of their eight rows on other banks.
+#pragma once
+
+#include "cuda/attention_kernels.h"
+#include "cuda/devrt.h"
+
+namespace batchmill {
+
+inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+inline constexpr float kLog2E = 1.44269504f;
+
+// Where piece `chunk` of row `row` lies, so that eight rows' pieces fall on eight 16-byte lanes.
+template <int kChunks>
+__device__ __forceinline__ Bf16* place(Bf16* tile, int row, int chunk) {
+  constexpr int kRowsPerLine = kChunks >= 8 ? 1 : 8 / kChunks;
+  constexpr int kMask = kChunks >= 8 ? 7 : kChunks - 1;
+  return tile + row * (kChunks * 8) + ((chunk ^ (row / kRowsPerLine & kMask)) << 3);
+}
+
+struct RowState {
+  float maximum;
+  float sum;
+};
+
+__device__ __forceinline__ const AttentionCounts* plan_counts(const AttentionArguments& arguments) {
+  return static_cast<const AttentionCounts*>(arguments.plan);
+}
+__device__ __forceinline__ const AttentionItem* plan_items(const AttentionArguments& arguments) {
+  return reinterpret_cast<const AttentionItem*>(plan_counts(arguments) + 1);
+}
+// Those of wide items, then those of narrow ones.
+__device__ __forceinline__ const CombineItem* plan_combines(const AttentionArguments& arguments) {
+  const AttentionCounts* counts = plan_counts(arguments);
+  return reinterpret_cast<const CombineItem*>(plan_items(arguments) + counts->num_wide +
+                                              counts->num_narrow);
+}
+
+// How many splits of each combine of narrow items are done, [combine][kv head].
+__device__ __forceinline__ int* plan_done(const AttentionArguments& arguments) {
+  const AttentionCounts* counts = plan_counts(arguments);
+  return reinterpret_cast<int*>(const_cast<CombineItem*>(
+      plan_combines(arguments) + counts->num_wide_combines + counts->num_narrow_combines));
+}
+
+// Brings kStepKeys keys and values from the paged cache to shared memory, in 16-byte pieces. A
+// thread brings the same piece of every row that it brings. Which rows of the cache they are the
+// lanes of a warp look up for each other, one each, and a step ahead: what look_up() returns is not
+// used before start().
+template <int kDim, int kWarps, int kStepKeys>
+struct KeyLoader {
+  static constexpr int kChunks = kDim / 8;
+  static constexpr int kWarpRows = 32 / kChunks;  // that a warp brings at once
+  static constexpr int kBlockRows = kWarps * kWarpRows;
+  static constexpr int kRounds = kStepKeys / kBlockRows;
+  static_assert(kStepKeys % kBlockRows == 0 && kWarpRows * kRounds <= 32,
+                "a lane looks one row up");
+
+  const AttentionArguments& arguments;
+  int kv_head;
+  int warp;
+  int lane;
+
+  // Of the key that this lane looks up, counted from the step's first.
+  __device__ __forceinline__ int own_key() const {
+    const int index = lane % (kWarpRows * kRounds);
+    return index / kWarpRows * kBlockRows + warp * kWarpRows + index % kWarpRows;
+  }
+
+  // The block of that key.
+  __device__ __forceinline__ int look_up(const AttentionItem& item, int first_key) const {
+    const int position = min(first_key + own_key(), item.key_end - 1);
+    return arguments.block_tables[static_cast<long long>(item.sequence) * arguments.table_stride +
+                                  (position >> arguments.block_shift)];
+  }
+
+  __device__ __forceinline__ void start(Bf16* keys, Bf16* values, const AttentionItem& item,
+                                        int first_key, int block) const {
+    const int shift = arguments.block_shift;
+    const int position = first_key + own_key();
+    const bool is_valid = position < item.key_end;
+    const int own_row =
+        ((block * 2 * arguments.kv_heads + kv_head) << shift) + (position & ((1 << shift) - 1));
+    const int looked_up = is_valid ? own_row : -1;
+    const int chunk = lane % kChunks;
+    const Bf16* cache = static_cast<const Bf16*>(arguments.cache) + chunk * 8;
+    const long long value_distance = (static_cast<long long>(arguments.kv_heads) << shift) * kDim;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int row = round * kBlockRows + warp * kWarpRows + lane / kChunks;
+      const int cache_row = __shfl_sync(kWholeWarp, looked_up, round * kWarpRows + lane / kChunks);
+      const Bf16* source = cache + static_cast<long long>(max(cache_row, 0)) * kDim;
+      copy_async16(place<kChunks>(keys, row, chunk), source, cache_row >= 0);
+      copy_async16(place<kChunks>(values, row, chunk), source + value_distance, cache_row >= 0);
+    }
+  }
+};
+
+// The queries of an item's rows, by all warps; zeros behind the last row. Where a row lies lanes
+// work out for each other, as in KeyLoader.
+template <int kDim, int kRows, int kWarps>
+__device__ __forceinline__ void start_queries(const AttentionArguments& arguments,
+                                              const AttentionItem& item, int kv_head, int warp,
+                                              int lane, Bf16* queries) {
+  constexpr int kChunks = kDim / 8;
+  constexpr int kWarpRows = 32 / kChunks;
+  constexpr int kBlockRows = kWarps * kWarpRows;
+  constexpr int kRounds = kRows > kBlockRows ? kRows / kBlockRows : 1;
+  static_assert(kWarpRows * kRounds <= 32, "a lane works one row out");
+  const int group = plan_counts(arguments)->group;
+  const int index = lane % (kWarpRows * kRounds);
+  const int own = index / kWarpRows * kBlockRows + warp * kWarpRows + index % kWarpRows;
+  const int own_head = (item.first_row + own / group) * (arguments.heads + 2 * arguments.kv_heads) +
+                       kv_head * group + own % group;
+  const int worked_out = own < item.num_rows ? own_head : -1;
+  const int chunk = lane % kChunks;
+  const Bf16* qkv = static_cast<const Bf16*>(arguments.qkv) + chunk * 8;
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    const int row = round * kBlockRows + warp * kWarpRows + lane / kChunks;
+    const int head = __shfl_sync(kWholeWarp, worked_out, round * kWarpRows + lane / kChunks);
+    if (row >= kRows) continue;
+    copy_async16(place<kChunks>(queries, row, chunk),
+                 qkv + static_cast<long long>(max(head, 0)) * kDim, head >= 0);
+  }
+}
+
+// The keys that a packed row sees are [begin, end).
+struct SeenKeys {
+  int begin;
+  int end;
+};
+__device__ __forceinline__ SeenKeys seen_keys(const AttentionArguments& arguments,
+                                              const AttentionItem& item, int row) {
+  const int position = item.first_position + row / plan_counts(arguments)->group;
+  const int end = arguments.causal ? min(item.key_end, position + 1) : item.key_end;
+  const int begin = arguments.window_tokens > 0 ? position - arguments.window_tokens + 1 : 0;
+  return {begin, end};
+}
+// All rows of the item see all keys before this one. In windows none is said to be.
+__device__ __forceinline__ int whole_end(const AttentionArguments& arguments,
+                                         const AttentionItem& item) {
+  return arguments.window_tokens > 0 ? 0 : seen_keys(arguments, item, 0).end;
+}
+
+__device__ __forceinline__ Bf16* output_row(const AttentionArguments& arguments, int first_row,
+                                            int row, int kv_head) {
+  const int group = plan_counts(arguments)->group;
+  return static_cast<Bf16*>(arguments.output) +
+         (static_cast<long long>(first_row + row / group) * arguments.heads + kv_head * group +
+          row % group) *
+             arguments.dim;
+}
+__device__ __forceinline__ long long partial_row(const AttentionArguments& arguments, int row,
+                                                 int kv_head) {
+  return static_cast<long long>(row) * arguments.kv_heads + kv_head;
+}
+
+// Two neighbouring columns of a finished row.
+template <int kDim>
+__device__ __forceinline__ void write_pair(const AttentionArguments& arguments,
+                                           const AttentionItem& item, int kv_head, int row, int col,
+                                           float low, float high) {
+  if (item.partial >= 0) {
+    float* target = arguments.partial_outputs +
+                    partial_row(arguments, item.partial + row, kv_head) * kDim + col;
+    *reinterpret_cast<float2*>(target) = make_float2(low, high);
+  } else {
+    Bf16* target = output_row(arguments, item.first_row, row, kv_head) + col;
+    *reinterpret_cast<unsigned*>(target) = pack_bf16(low, high);
+  }
+}
+__device__ __forceinline__ void write_sums(const AttentionArguments& arguments,
+                                           const AttentionItem& item, int kv_head, int row,
+                                           RowState state) {
+  if (item.partial < 0) return;
+  float* target = arguments.partial_sums + partial_row(arguments, item.partial + row, kv_head) * 2;
+  *reinterpret_cast<float2*>(target) = make_float2(state.maximum, state.sum);
+}
+
+// One row of a combine item, by a warp. A lane has four columns of every kParts-th split, and more
+// of them if the head is wider than a warp's 128 columns.
+template <int kDim>
+__device__ __forceinline__ void combine_row(const AttentionArguments& arguments,
+                                            const CombineItem& item, int kv_head, int row,
+                                            int lane) {
+  constexpr int kParts = kDim < 128 ? 128 / kDim : 1;
+  constexpr int kPieces = kDim > 128 ? kDim / 128 : 1;
+  const int part = lane / (32 / kParts);
+  const int col = lane % (32 / kParts) * 4;
+  const long long first = partial_row(arguments, item.partial + row, kv_head);
+  const int stride = item.stride * arguments.kv_heads;
+  // Step 1: the row's maximum and sum over all splits.
+  RowState all{kMinusInfinity, 0.0f};
+  for (int split = lane; split < item.num_splits; split += 32) {
+    all.maximum = fmaxf(
+        all.maximum, arguments.partial_sums[(first + static_cast<long long>(split) * stride) * 2]);
+  }
+  all.maximum = warp_max(all.maximum);
+  const float base = all.maximum == kMinusInfinity ? 0.0f : all.maximum;
+  const auto weight_of = [&](int split) {
+    if (split >= item.num_splits) return 0.0f;
+    const float2 sums = *reinterpret_cast<const float2*>(
+        arguments.partial_sums + (first + static_cast<long long>(split) * stride) * 2);
+    return sums.y * fast_exp2(sums.x - base);
+  };
+  for (int split = lane; split < item.num_splits; split += 32) all.sum += weight_of(split);
+  all.sum = warp_sum(all.sum);
+  const float inverse = all.sum > 0.0f ? 1.0f / all.sum : 0.0f;
+  // Step 2: the outputs by their splits' shares. Several are on their way at a time.
+  float mixed[kPieces][4] = {};
+  for (int begin = 0; begin < item.num_splits; begin += 32) {
+    const float own_share = weight_of(begin + lane) * inverse;
+    const int count = min(32, item.num_splits - begin);
+#pragma unroll 8
+    for (int i = 0; i < count; i += kParts) {
+      const float share = __shfl_sync(kWholeWarp, own_share, i + part);
+      if (i + part >= count) continue;
+      const float* source = arguments.partial_outputs +
+                            (first + static_cast<long long>(begin + i + part) * stride) * kDim +
+                            col;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        const float4 values = load_floats(source + piece * 128);
+        mixed[piece][0] += values.x * share;
+        mixed[piece][1] += values.y * share;
+        mixed[piece][2] += values.z * share;
+        mixed[piece][3] += values.w * share;
+      }
+    }
+  }
+#pragma unroll
+  for (int distance = 16; distance >= 32 / kParts; distance /= 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      mixed[0][i] += __shfl_xor_sync(kWholeWarp, mixed[0][i], distance);
+    }
+  }
+  if (part != 0) return;
+  Bf16* target = output_row(arguments, item.first_row, row, kv_head) + col;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    *reinterpret_cast<uint2*>(target + piece * 128) = make_uint2(
+        pack_bf16(mixed[piece][0], mixed[piece][1]), pack_bf16(mixed[piece][2], mixed[piece][3]));
+  }
+}
+
+}  // namespace batchmill
