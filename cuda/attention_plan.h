@@ -23,8 +23,8 @@ inline constexpr std::int32_t kWideRows = 128;
 inline constexpr std::int32_t kNarrowRows = 16;
 inline constexpr std::int32_t kAttentionKeys = 64;  // a kernel's step; splits are multiples of it
 inline constexpr std::int32_t kNarrowSplitKeys = 256;
-// Of rows that a sequence brings as that many wide tiles: so many splits that 64 blocks have work on
-// each kv head, but none below 1024 keys.
+// Of rows that a sequence brings as that many wide tiles: so many splits that 64 blocks have work
+// on each kv head, but none below 1024 keys.
 std::int32_t wide_split_keys(std::int32_t num_tiles, std::int32_t context);
 
 struct alignas(16) AttentionItem {

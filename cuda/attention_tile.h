@@ -195,6 +195,7 @@ __device__ __forceinline__ void combine_row(const AttentionArguments& arguments,
   const int stride = item.stride * arguments.kv_heads;
   // Step 1: the row's maximum and sum over all splits.
   RowState all{kMinusInfinity, 0.0f};
+#pragma unroll 2
   for (int split = lane; split < item.num_splits; split += 32) {
     all.maximum = fmaxf(
         all.maximum, arguments.partial_sums[(first + static_cast<long long>(split) * stride) * 2]);
@@ -207,28 +208,42 @@ __device__ __forceinline__ void combine_row(const AttentionArguments& arguments,
         arguments.partial_sums + (first + static_cast<long long>(split) * stride) * 2);
     return sums.y * fast_exp2(sums.x - base);
   };
+#pragma unroll 2
   for (int split = lane; split < item.num_splits; split += 32) all.sum += weight_of(split);
   all.sum = warp_sum(all.sum);
   const float inverse = all.sum > 0.0f ? 1.0f / all.sum : 0.0f;
-  // Step 2: the outputs by their splits' shares. Several are on their way at a time.
+  // Step 2: the outputs by their splits' shares; kBatch of them are on their way at a time.
+  constexpr int kBatch = 16 / kPieces;
   float mixed[kPieces][4] = {};
   for (int begin = 0; begin < item.num_splits; begin += 32) {
     const float own_share = weight_of(begin + lane) * inverse;
     const int count = min(32, item.num_splits - begin);
-#pragma unroll 8
-    for (int i = 0; i < count; i += kParts) {
-      const float share = __shfl_sync(kWholeWarp, own_share, i + part);
-      if (i + part >= count) continue;
-      const float* source = arguments.partial_outputs +
-                            (first + static_cast<long long>(begin + i + part) * stride) * kDim +
-                            col;
+#pragma unroll 1
+    for (int i = 0; i < count; i += kBatch * kParts) {
+      float4 values[kBatch][kPieces];
 #pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        const float4 values = load_floats(source + piece * 128);
-        mixed[piece][0] += values.x * share;
-        mixed[piece][1] += values.y * share;
-        mixed[piece][2] += values.z * share;
-        mixed[piece][3] += values.w * share;
+      for (int j = 0; j < kBatch; ++j) {
+        // Behind the last split: that one, with no share.
+        const int split = begin + min(i + j * kParts + part, count - 1);
+        const float* source = arguments.partial_outputs +
+                              (first + static_cast<long long>(split) * stride) * kDim + col;
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) {
+          values[j][piece] = load_floats(source + piece * 128);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int from = i + j * kParts + part;
+        const float shared = __shfl_sync(kWholeWarp, own_share, from);
+        const float share = from < count ? shared : 0.0f;
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) {
+          mixed[piece][0] += values[j][piece].x * share;
+          mixed[piece][1] += values[j][piece].y * share;
+          mixed[piece][2] += values[j][piece].z * share;
+          mixed[piece][3] += values[j][piece].w * share;
+        }
       }
     }
   }
