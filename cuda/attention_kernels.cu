@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(kCombineWarps * 32) combine_kernel(AttentionAr
   for (int i = static_cast<int>(blockIdx.x); i < count; i += static_cast<int>(gridDim.x)) {
     const CombineItem item = plan_combines(arguments)[i];
     for (int row = first_row; row < item.num_rows; row += kCombineBlocks * kCombineWarps) {
-      combine_row<kDim>(arguments, item, static_cast<int>(blockIdx.y), row, lane);
+      combine_row<kDim, (kDim > 128 ? 2 : 4)>(arguments, item, static_cast<int>(blockIdx.y), row,
+                                              lane);
     }
   }
 }

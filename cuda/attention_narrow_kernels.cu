@@ -207,7 +207,7 @@ struct NarrowBlock {
       const int member = row / group;
       if (is_last[member] == 0) continue;
       const CombineItem own = combines[member];
-      combine_row<kDim>(arguments, own, kv_head, row % group, lane);
+      combine_row<kDim, (kDim > 128 ? 8 : 16)>(arguments, own, kv_head, row % group, lane);
     }
   }
 

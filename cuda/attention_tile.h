@@ -183,7 +183,7 @@ __device__ __forceinline__ void write_sums(const AttentionArguments& arguments,
 
 // One row of a combine item, by a warp. A lane has four columns of every kParts-th split, and more
 // of them if the head is wider than a warp's 128 columns.
-template <int kDim>
+template <int kDim, int kBatch>
 __device__ __forceinline__ void combine_row(const AttentionArguments& arguments,
                                             const CombineItem& item, int kv_head, int row,
                                             int lane) {
@@ -213,7 +213,6 @@ __device__ __forceinline__ void combine_row(const AttentionArguments& arguments,
   all.sum = warp_sum(all.sum);
   const float inverse = all.sum > 0.0f ? 1.0f / all.sum : 0.0f;
   // Step 2: the outputs by their splits' shares; kBatch of them are on their way at a time.
-  constexpr int kBatch = 16 / kPieces;
   float mixed[kPieces][4] = {};
   for (int begin = 0; begin < item.num_splits; begin += 32) {
     const float own_share = weight_of(begin + lane) * inverse;
