@@ -1,6 +1,7 @@
 #include "cuda/sampler_kernels.h"
 
 #include "cuda/launch.h"
+#include "cuda/sampler_list.h"
 #include "cuda/sampler_search.h"
 
 namespace batchmill {
@@ -8,10 +9,8 @@ namespace {
 
 constexpr float kInfinity = __builtin_huge_valf();
 constexpr float kMaxLogit = 1e30f;
-constexpr float kSmallestExponent = -87.0f;
-constexpr double kMassOfOne = 17592186044416.0;  // 2^44: sums of 2^19 tokens stay below 2^63
-constexpr float kBucketsPerNat = 8.0f;
-constexpr int kNumBuckets = 256;
+// So many of the threads' best make a list that has room for all that are as good.
+constexpr int kListDepth = kSampleThreads / 2;
 constexpr unsigned kInPrompt = 0x80000000u;  // of `seen`; the other bits count generated tokens
 
 // Philox4x32-10 as in engine/philox.h: the number in [0, 1) of (seed, choice, position).
@@ -36,34 +35,36 @@ __device__ double uniform_of(const SampleRow& row) {
 }
 
 struct Best {  // shared
-  unsigned long long best;  // key, then the token's complement: equal logits: the lower token
+  Entry best[kSampleWarps];
   int is_bad;
 };
 
-// The largest value's token, or -1 if a value is NaN or +infinity or none is finite.
-__device__ int best_token(const float* row, int count, Best* shared) {
-  if (threadIdx.x == 0) {
-    shared->best = 0;
-    shared->is_bad = 0;
-  }
+// The largest value's token, or -1 if a value is NaN or +infinity or none is finite. `own`: the
+// best that this thread saw.
+__device__ int best_token(const RowSearch& row, Best* shared, Entry* own) {
+  if (threadIdx.x == 0) shared->is_bad = 0;
   __syncthreads();
-  unsigned long long best = 0;
+  Entry best = 0;
   bool is_bad = false;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads) {
-    const float value = row[i];
+  row.each<16>([&](int token, float value) {
     is_bad |= !(value < kInfinity);
-    const auto entry =
-        static_cast<unsigned long long>(key_of(value)) << 32 | ~static_cast<unsigned>(i);
-    best = max(best, entry);
+    best = max(best, entry_of(token, key_of(value)));
+  });
+  *own = best;
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    best = max(best, __shfl_xor_sync(kWholeWarp, best, distance));
   }
-  atomicMax(&shared->best, best);
+  if (threadIdx.x % 32 == 0) shared->best[threadIdx.x / 32] = best;
   if (is_bad) atomicMax(&shared->is_bad, 1);
   __syncthreads();
-  const unsigned long long all = shared->best;
+  Entry all = 0;
+#pragma unroll
+  for (int i = 0; i < kSampleWarps; ++i) all = max(all, shared->best[i]);
   const bool any_bad = shared->is_bad != 0;
   __syncthreads();
-  if (any_bad || !(value_of(static_cast<unsigned>(all >> 32)) > -kInfinity)) return -1;
-  return static_cast<int>(~static_cast<unsigned>(all));
+  if (any_bad || !(value_of(key_of_entry(all)) > -kInfinity)) return -1;
+  return token_of(all);
 }
 
 // Biases, then suppressed tokens, then penalties.
@@ -125,26 +126,76 @@ struct Candidates {
   }
 };
 
-struct Weights {
-  float largest;
-  float scale;
-  __device__ Mass of(unsigned key) const {
-    const float exponent = multiply_rounded(value_of(key) - largest, scale);
-    if (!(exponent >= kSmallestExponent)) return 0;
-    return static_cast<Mass>(static_cast<double>(expf(exponent)) * kMassOfOne);
+// Which candidate a row's random number means of `sum`.
+__device__ Mass target_of(const SampleRow& row, Mass sum) {
+  const auto target = static_cast<Mass>(uniform_of(row) * static_cast<double>(sum));
+  return target < sum ? target : sum - 1;
+}
+// Where the best that reach top_p together end.
+__device__ Mass cut_of(const SampleRow& row, Mass total) {
+  const auto wanted = static_cast<Mass>(
+      ceil(static_cast<double>(fminf(row.top_p, 1.0f)) * static_cast<double>(total)));
+  return wanted > total ? total - 1 : wanted > 0 ? wanted - 1 : 0;
+}
+__device__ bool has_top_k(const SampleRow& row, int count) {
+  return row.top_k > 0 && row.top_k < count;
+}
+__device__ unsigned floor_of(const SampleRow& row, float largest) {
+  return row.min_p_distance < 0.0f ? key_of(largest + row.min_p_distance) : 0;
+}
+
+// What draw() draws, for rows whose candidates are among their best few; -1 if they may not be.
+// `own`: as of best_token().
+__device__ int draw_from_best(const RowSearch& search, const SampleRow& row, const Weights& weights,
+                              Entry own, ListMemory* memory) {
+  const bool of_k = has_top_k(row, search.count());
+  const unsigned floor_key = floor_of(row, weights.largest);
+  if (of_k && row.top_k > kListDepth) return -1;
+  const auto mass_of = [&](unsigned key) -> Mass { return key >= floor_key ? weights.of(key) : 0; };
+
+  // Step 1: all that are as good as the last of the best threads' best.
+  BestList list(memory);
+  list.sort(own, min(search.count(), kSampleThreads));
+  const Entry limit = list.of_rank((of_k ? row.top_k : kListDepth) - 1);
+  Mass all = 0;
+  const bool fits = list.collect(search, limit, [&](int, unsigned key) {
+    if (!of_k) all += mass_of(key);
+  });
+  if (!fits) return -1;
+  const bool is_listed = list.entry() != 0 && (!of_k || static_cast<int>(threadIdx.x) < row.top_k);
+  const Mass listed = list.accumulate(is_listed ? mass_of(key_of_entry(list.entry())) : 0);
+  Mass total = of_k ? listed : list.sum_over_block(all);
+
+  // Step 2: the best that reach p together.
+  unsigned last_key = 0;
+  if (row.top_p < 1.0f || !of_k) {
+    const BestList::Place last = list.find(cut_of(row, total));
+    if (last.entry == 0) return -1;
+    last_key = key_of_entry(last.entry);
+    total = last.running;
   }
-  __device__ int bucket_of(unsigned key) const {
-    const float depth =
-        multiply_rounded(multiply_rounded(largest - value_of(key), scale), kBucketsPerNat);
-    return depth < static_cast<float>(kNumBuckets - 1) ? static_cast<int>(depth) : kNumBuckets - 1;
+
+  // Step 3: draw, in draw()'s order.
+  const Mass target = target_of(row, total);
+  if (!of_k) {
+    const int last_bucket = weights.bucket_of(last_key);
+    const unsigned key = key_of_entry(list.entry());
+    const bool is_upper = list.own_mass() != 0 && weights.bucket_of(key) < last_bucket;
+    if (target < list.sum_over_block(is_upper ? list.own_mass() : 0)) {
+      const auto place = static_cast<Entry>(static_cast<unsigned>(list.entry())) << 32;
+      list.sort(is_upper ? place | key : 0, list.count());
+      list.accumulate(list.entry() != 0 ? mass_of(static_cast<unsigned>(list.entry())) : 0);
+      return static_cast<int>(~key_of_entry(list.find(target).entry));
+    }
   }
-};
+  return token_of(list.find(target).entry);
+}
 
 // The candidate at which the running sum of weights exceeds the target, best first.
 template <typename MassOf>
 __device__ int draw_by_value(RowSearch& search, const Weights& weights, const MassOf& mass,
                              Mass target) {
-  const ValuePlace place = search.by_value(mass, target);
+  const ValuePlace place = search.by_value(weights, mass, target);
   const Mass ties_before = (target - place.above) / weights.of(place.key);
   return search.by_token(
       [&](int token, unsigned key) -> Mass {
@@ -153,42 +204,29 @@ __device__ int draw_by_value(RowSearch& search, const Weights& weights, const Ma
       ties_before);
 }
 
-__device__ int draw(RowSearch& search, const SampleRow& row, float largest) {
-  const Weights weights{largest, 1.0f / row.temperature};
+__device__ int draw(RowSearch& search, const SampleRow& row, const Weights& weights) {
   Candidates candidates;
-  const bool has_min_p = row.min_p_distance < 0.0f;
-  if (has_min_p) candidates.floor_key = key_of(largest + row.min_p_distance);
+  candidates.floor_key = floor_of(row, weights.largest);
   const auto mass = [&](int token, unsigned key) -> Mass {
     return candidates.holds(token, key) ? weights.of(key) : 0;
   };
-  const auto one_of = [](unsigned wanted) {
-    return [wanted](int, unsigned key) -> Mass { return key == wanted ? 1 : 0; };
-  };
 
   // Step 1: the k best.
-  const bool has_top_k = row.top_k > 0 && row.top_k < search.count();
-  if (has_top_k) {
+  const bool of_k = has_top_k(row, search.count());
+  if (of_k) {
     const auto all = [](int, unsigned) -> Mass { return 1; };
-    const ValuePlace place = search.by_value(all, static_cast<Mass>(row.top_k - 1));
+    const ValuePlace place = search.by_value(weights, all, static_cast<Mass>(row.top_k - 1));
     candidates.last_token =
-        search.by_token(one_of(place.key), static_cast<Mass>(row.top_k - 1) - place.above);
+        search.by_token([&](int, unsigned key) -> Mass { return key == place.key ? 1 : 0; },
+                        static_cast<Mass>(row.top_k - 1) - place.above);
     candidates.key = place.key;
   }
-  Mass total = search.total(mass);
-  const auto target_of = [&](Mass sum) {
-    const auto target = static_cast<Mass>(uniform_of(row) * static_cast<double>(sum));
-    return target < sum ? target : sum - 1;
-  };
-  if (!has_top_k && !has_min_p && row.top_p >= 1.0f) {
-    return search.by_token(mass, target_of(total));
-  }
+  Mass total = search.sum_segments(mass);
 
   // Step 2: the best that reach p together.
-  if (row.top_p < 1.0f || !has_top_k) {
-    const auto wanted = static_cast<Mass>(
-        ceil(static_cast<double>(fminf(row.top_p, 1.0f)) * static_cast<double>(total)));
-    const Mass target = wanted > total ? total - 1 : wanted > 0 ? wanted - 1 : 0;
-    const ValuePlace place = search.by_value(mass, target);
+  if (row.top_p < 1.0f || !of_k) {
+    const Mass target = cut_of(row, total);
+    const ValuePlace place = search.by_value(weights, mass, target);
     const Mass ties_before = (target - place.above) / weights.of(place.key);
     const int last = search.by_token(
         [&](int token, unsigned key) -> Mass {
@@ -202,28 +240,30 @@ __device__ int draw(RowSearch& search, const SampleRow& row, float largest) {
 
   // Step 3: draw, best first; without top-k the tokens above the bucket of logarithms where the
   // set ends come first, in their own order.
-  const Mass target = target_of(total);
-  if (has_top_k) return draw_by_value(search, weights, mass, target);
+  const Mass target = target_of(row, total);
+  if (of_k) return draw_by_value(search, weights, mass, target);
   const int last_bucket = weights.bucket_of(candidates.key);
   const auto upper = [&](int token, unsigned key) -> Mass {
     return weights.bucket_of(key) < last_bucket ? mass(token, key) : 0;
   };
-  const Mass upper_total = search.total(upper);
-  if (target < upper_total) return search.by_token(upper, target);
+  const Mass upper_total = search.sum_segments(upper);
+  if (target < upper_total) return search.find_token(upper, target);
   const auto lower = [&](int token, unsigned key) -> Mass {
     return weights.bucket_of(key) == last_bucket ? mass(token, key) : 0;
   };
   return draw_by_value(search, weights, lower, target - upper_total);
 }
 
-// Grid: rows. Two blocks beside each other leave ptxas the registers it needs.
+// Grid: rows. Two blocks beside each other.
 __global__ void __launch_bounds__(kSampleThreads, 2) sample_kernel(SamplerArguments arguments) {
   SHARED_ARRAY(SearchMemory, memory, 1);
+  SHARED_ARRAY(ListMemory, list_memory, 1);
   SHARED_ARRAY(Best, best, 1);
   const SampleRow row = arguments.rows[blockIdx.x];
   const long long offset = static_cast<long long>(row.changed_row) * arguments.vocab;
   const float* logits = arguments.logits + static_cast<long long>(row.logits_row) * arguments.vocab;
-  int token = best_token(logits, arguments.vocab, best);
+  Entry own;
+  int token = best_token(RowSearch(logits, arguments.vocab, memory), best, &own);
   const bool changes = row.num_biases > 0 || row.num_suppressed > 0 ||
                        row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
                        row.frequency_penalty != 0.0f;
@@ -231,14 +271,22 @@ __global__ void __launch_bounds__(kSampleThreads, 2) sample_kernel(SamplerArgume
     float* changed = arguments.changed + offset;
     change_logits(arguments, row, logits, changed, arguments.seen + offset);
     logits = changed;
-    token = best_token(logits, arguments.vocab, best);
+    token = best_token(RowSearch(logits, arguments.vocab, memory), best, &own);
   }
   // A temperature that no float can divide by is as good as greedy.
   const bool is_greedy =
       row.temperature <= 0.0f || !(1.0f / row.temperature < kInfinity) || row.top_k == 1;
   if (token >= 0 && !is_greedy) {
     RowSearch search(logits, arguments.vocab, memory);
-    token = draw(search, row, logits[token]);
+    const Weights weights{logits[token], 1.0f / row.temperature};
+    if (row.top_p >= 1.0f && !(row.min_p_distance < 0.0f) && !has_top_k(row, arguments.vocab)) {
+      const auto mass = [&](int, unsigned key) { return weights.of(key); };
+      const Mass total = search.sum_segments(mass);
+      token = search.find_token(mass, target_of(row, total));
+    } else {
+      token = draw_from_best(search, row, weights, own, list_memory);
+      if (token < 0) token = draw(search, row, weights);
+    }
   }
   if (threadIdx.x == 0) arguments.chosen[blockIdx.x] = token;
 }

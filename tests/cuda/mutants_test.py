@@ -110,7 +110,8 @@ MUTANTS = (
     Mutant("a block copy of 16 bytes more", "cuda/row_kernels.cu", "at < bytes;", "at <= bytes;",
            "plain", "copy_blocks"),
     Mutant("the last of equal logits", "cuda/sampler_kernels.cu",
-           "~static_cast<unsigned>(all)", "static_cast<unsigned>(all)", "plain", "sample"),
+           "key) << 32 | ~static_cast<unsigned>(token)", "key) << 32 | static_cast<unsigned>(token)",
+           "plain", "sample", "cuda/sampler_list.h"),
     Mutant("a shuffle that some lanes miss", "cuda/sampler_kernels.cu",
            "const unsigned beyond = __ballot_sync",
            "if (i >= count_) continue;\n        const unsigned beyond = __ballot_sync", "plain",
@@ -125,6 +126,15 @@ MUTANTS = (
     Mutant("one candidate more", "cuda/sampler_kernels.cu",
            "static_cast<Mass>(row.top_k - 1) - place.above", "static_cast<Mass>(row.top_k) - place.above",
            "plain", "sample_as"),
+    Mutant("one listed candidate more", "cuda/sampler_kernels.cu",
+           "(threadIdx.x) < row.top_k", "(threadIdx.x) <= row.top_k", "plain", "sample_as"),
+    Mutant("a list that is full", "cuda/sampler_kernels.cu",
+           "if (count > kSampleThreads) return false;", "", "plain", "sample_as",
+           "cuda/sampler_list.h"),
+    Mutant("an entry is replaced before its partner has it", "cuda/sampler_kernels.cu",
+           "          other = memory_.entries[thread ^ distance];\n          __syncthreads();",
+           "          other = memory_.entries[thread ^ distance];", "tsan", "sample_among",
+           "cuda/sampler_list.h"),
 )
 
 

@@ -152,6 +152,22 @@ KERNEL_CHECK(sample_as_the_cpu_does_over_segments) {
   draws.compare();
 }
 
+// More than a list of the best has room for: by the candidates' number, and by where they lie.
+KERNEL_CHECK(sample_as_the_cpu_does_from_many) {
+  constexpr int kMany = 4500;
+  Draws draws(&check, kMany);
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    const std::int32_t top_k = seed % 3 == 0 ? 0 : seed % 3 == 1 ? 900 : 253;
+    std::vector<float> logits = check.normal(kMany, 0.1f);
+    if (top_k == 253) {
+      for (std::size_t i = 0; i < logits.size(); ++i) logits[i] += i % 512 < 250 ? 2.0f : 0.0f;
+    }
+    draws.add(with(seed, 1.0f, top_k, seed % 2 == 0 ? 0.99f : 1.0f, seed % 4 < 2 ? 0.0f : 0.01f),
+              logits);
+  }
+  draws.compare();
+}
+
 KERNEL_CHECK(sample_among_equal_logits) {
   Draws draws(&check, kVocab);
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
