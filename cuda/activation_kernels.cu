@@ -29,6 +29,7 @@ __device__ __forceinline__ float activate(float x) {
 template <GateKind kKind, bool kGated>
 __global__ void __launch_bounds__(kThreads)
     activation_kernel(const Bf16* input, Bf16* output, int rows, int inner) {
+  begin_overlapped();
   const int vectors = inner / 8;
   const long long total = static_cast<long long>(rows) * vectors;
   const long long index = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
@@ -54,8 +55,9 @@ void launch_kind(bool gated, const void* input, void* output, int rows, int inne
                  StreamHandle stream) {
   const long long total = static_cast<long long>(rows) * (inner / 8);
   const auto blocks = static_cast<unsigned>((total + kThreads - 1) / kThreads);
-  launch(gated ? activation_kernel<kKind, true> : activation_kernel<kKind, false>, blocks, kThreads,
-         0, stream, static_cast<const Bf16*>(input), static_cast<Bf16*>(output), rows, inner);
+  launch_overlapped(gated ? activation_kernel<kKind, true> : activation_kernel<kKind, false>,
+                    blocks, kThreads, 0, stream, static_cast<const Bf16*>(input),
+                    static_cast<Bf16*>(output), rows, inner);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "cuda/activation_kernels.h"
 #include "cuda/attention_kernels.h"
+#include "cuda/product_kernels.h"
 #include "cuda/rotary_kernels.h"
 #include "cuda/row_kernels.h"
 #include "cuda/sampler_kernels.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::array<std::int32_t, 9> kRowBuckets = {1, 2, 4, 8, 16, 24, 32, 48, 64};
 constexpr std::size_t kStagingBytes = 32 << 20;
+constexpr std::size_t kMaxProductBytes = 128 << 20;  // beyond, cuBLASLt reads weights as fast
 
 std::uint16_t bf16_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -300,9 +302,17 @@ void CudaBackend::draw(const Tensor& logits, std::span<Draw> draws) {
 void CudaBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,
                            bool accumulate) {
   if (input.rows == 0) return;
+  const auto& matrix = static_cast<const CudaMatrix&>(weight);
+  if (input.rows <= kMaxProductRows && matrix.weights.size_bytes() <= kMaxProductBytes) {
+    const float* bias =
+        matrix.bias_f32 == nullptr ? nullptr : static_cast<const float*>(matrix.bias_f32->data());
+    return launch_product(
+        {matrix.weights.data(), input.data, bias, output.data, input.rows, weight.out_features(),
+         weight.in_features(), output.dtype == DType::kF32, accumulate},
+        stream_.handle());
+  }
   const std::int32_t rows = padded_rows(input.rows);
-  gemm_.run(input.first_rows(rows), static_cast<const CudaMatrix&>(weight), output.first_rows(rows),
-            accumulate);
+  gemm_.run(input.first_rows(rows), matrix, output.first_rows(rows), accumulate);
 }
 
 void CudaBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,

@@ -79,4 +79,11 @@ __device__ __forceinline__ float block_sum(float value, float* partial) {
   return total;
 }
 
+// How kernels of launch_overlapped() begin that have nothing to do before the others' results are
+// there.
+__device__ __forceinline__ void begin_overlapped() {
+  let_next_kernel_begin();
+  wait_for_previous_kernel();
+}
+
 }  // namespace batchmill

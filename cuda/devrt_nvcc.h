@@ -91,8 +91,30 @@ __device__ __forceinline__ unsigned pack_bf16(float a, float b) {
 __device__ __forceinline__ uint4 load16(const void* address) {
   return *static_cast<const uint4*>(address);
 }
+// Of what no kernel writes and nobody reads again soon.
+__device__ __forceinline__ uint4 load_once16(const void* address) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(address));
+  return value;
+}
 __device__ __forceinline__ void store16(void* address, uint4 value) {
   *static_cast<uint4*>(address) = value;
+}
+
+// Of kernels that launch_overlapped() launches. Until wait_for_previous_kernel() has returned, a
+// kernel may read what no kernel writes, and nothing else.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+// The next kernel may begin as soon as all blocks have said so.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
 }
 
 }  // namespace batchmill

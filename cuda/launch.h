@@ -1,5 +1,9 @@
 // launch(kernel, grid, block, shared bytes, stream, arguments…): instead of <<<>>>. Arguments are
 // converted to the kernel's parameter types and copied.
+//
+// launch_overlapped(): the kernel may begin before the work ahead of it in the stream has ended,
+// and every thread of it calls wait_for_previous_kernel() once. All writes of earlier kernels are
+// there when that returns.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +18,8 @@
 namespace batchmill {
 
 template <typename... P, typename... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-            StreamHandle stream, A... arguments) {
+void launch_with(bool overlapped, void (*kernel)(P...), dim3 grid, dim3 block,
+                 std::size_t shared_bytes, StreamHandle stream, A... arguments) {
   if (shared_bytes > 48 * 1024) {
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -27,8 +31,25 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlapped && kernels_can_wait() ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...),
              "the launch of a kernel");
+}
+
+template <typename... P, typename... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            StreamHandle stream, A... arguments) {
+  launch_with(false, kernel, grid, block, shared_bytes, stream, arguments...);
+}
+
+template <typename... P, typename... A>
+void launch_overlapped(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                       StreamHandle stream, A... arguments) {
+  launch_with(true, kernel, grid, block, shared_bytes, stream, arguments...);
 }
 
 }  // namespace batchmill
@@ -43,8 +64,8 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
 namespace batchmill {
 
 template <typename... P, typename... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-            StreamHandle stream, A... arguments) {
+void launch_with(decltype(emulation::run_grid) run, void (*kernel)(P...), dim3 grid, dim3 block,
+                 std::size_t shared_bytes, StreamHandle stream, A... arguments) {
   struct Call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
@@ -52,7 +73,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
   const Call call{kernel, std::tuple<P...>(static_cast<P>(arguments)...)};
   emulation::enqueue(stream, [=] {
     Call own = call;
-    emulation::run_grid(
+    run(
         grid, block, shared_bytes,
         [](void* pointer) {
           const auto* self = static_cast<const Call*>(pointer);
@@ -60,6 +81,19 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
         },
         &own);
   });
+}
+
+template <typename... P, typename... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            StreamHandle stream, A... arguments) {
+  launch_with(emulation::run_grid, kernel, grid, block, shared_bytes, stream, arguments...);
+}
+
+template <typename... P, typename... A>
+void launch_overlapped(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                       StreamHandle stream, A... arguments) {
+  launch_with(emulation::run_overlapped_grid, kernel, grid, block, shared_bytes, stream,
+              arguments...);
 }
 
 }  // namespace batchmill

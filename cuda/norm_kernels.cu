@@ -13,6 +13,7 @@ template <bool kLayer, NormOutput kOutput, int kVectors>
 __global__ void __launch_bounds__(kThreads) norm_kernel(NormArguments arguments) {
   SHARED_ARRAY(float, partial, kThreads / 32);
   SHARED_ARRAY(float, partial_squares, kThreads / 32);
+  begin_overlapped();
   const long long row = blockIdx.x;
   const float* input = arguments.input + row * arguments.cols;
   const float divisor = static_cast<float>(arguments.cols);
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArguments arguments)
 
 __global__ void __launch_bounds__(kThreads)
     convert_kernel(const float* input, Bf16* output, long long count) {
+  begin_overlapped();
   const long long first =
       (static_cast<long long>(blockIdx.x) * kThreads + static_cast<long long>(threadIdx.x)) * 8;
   if (first >= count) return;
@@ -108,11 +110,11 @@ template <bool kLayer, NormOutput kOutput>
 void launch_width(const NormArguments& arguments, int rows, StreamHandle stream) {
   const dim3 grid(static_cast<unsigned>(rows));
   if (arguments.cols <= kThreads * 8) {
-    launch(norm_kernel<kLayer, kOutput, 1>, grid, kThreads, 0, stream, arguments);
+    launch_overlapped(norm_kernel<kLayer, kOutput, 1>, grid, kThreads, 0, stream, arguments);
   } else if (arguments.cols <= kThreads * 8 * 3) {
-    launch(norm_kernel<kLayer, kOutput, 3>, grid, kThreads, 0, stream, arguments);
+    launch_overlapped(norm_kernel<kLayer, kOutput, 3>, grid, kThreads, 0, stream, arguments);
   } else {
-    launch(norm_kernel<kLayer, kOutput, 8>, grid, kThreads, 0, stream, arguments);
+    launch_overlapped(norm_kernel<kLayer, kOutput, 8>, grid, kThreads, 0, stream, arguments);
   }
 }
 
@@ -142,7 +144,8 @@ void launch_norm(const NormArguments& arguments, NormOutput output, int rows, St
 void launch_convert(const float* input, void* output, long long count, StreamHandle stream) {
   if (count == 0) return;
   const auto blocks = static_cast<unsigned>((count / 8 + kThreads - 1) / kThreads);
-  launch(convert_kernel, blocks, kThreads, 0, stream, input, static_cast<Bf16*>(output), count);
+  launch_overlapped(convert_kernel, blocks, kThreads, 0, stream, input, static_cast<Bf16*>(output),
+                    count);
 }
 
 }  // namespace batchmill

@@ -10,6 +10,7 @@ constexpr int kWarps = kThreads / 32;
 
 // Grid: rows.
 __global__ void __launch_bounds__(kThreads) rotation_kernel(RotationArguments arguments) {
+  begin_overlapped();
   const int half = arguments.half;
   const int position = arguments.positions[blockIdx.x];
   float growth = 1.0f;
@@ -37,6 +38,7 @@ __global__ void __launch_bounds__(kThreads) rotation_kernel(RotationArguments ar
 // A warp per head of a row; grid: (rows, heads ÷ kWarps). A lane has eight elements of the head's
 // first half and the eight that are rotated with them.
 __global__ void __launch_bounds__(kThreads) store_kernel(StoreArguments arguments) {
+  begin_overlapped();
   const int row = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -114,13 +116,13 @@ __global__ void __launch_bounds__(kThreads) store_kernel(StoreArguments argument
 
 void launch_rotation_table(const RotationArguments& arguments, int rows, StreamHandle stream) {
   if (rows == 0) return;
-  launch(rotation_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, arguments);
+  launch_overlapped(rotation_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, arguments);
 }
 
 void launch_store(const StoreArguments& arguments, int rows, StreamHandle stream) {
   if (rows == 0) return;
   const int all_heads = arguments.heads + 2 * arguments.kv_heads;
-  launch(
+  launch_overlapped(
       store_kernel,
       dim3(static_cast<unsigned>(rows), static_cast<unsigned>((all_heads + kWarps - 1) / kWarps)),
       kThreads, 0, stream, arguments);

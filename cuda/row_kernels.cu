@@ -12,6 +12,7 @@ __device__ __forceinline__ int first_col() { return static_cast<int>(threadIdx.x
 // Grid: rows. Eight columns a thread and turn.
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(const std::int32_t* ids, const Bf16* table, float scale, float* output, int cols) {
+  begin_overlapped();
   const long long source = static_cast<long long>(ids[blockIdx.x]) * cols;
   const long long target = static_cast<long long>(blockIdx.x) * cols;
   for (int col = first_col(); col < cols; col += kThreads * 8) {
@@ -28,6 +29,7 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kAdd>
 __global__ void __launch_bounds__(kThreads)
     row_kernel(const std::int32_t* ids, const float* input, float* output, int cols) {
+  begin_overlapped();
   const long long source = static_cast<long long>(ids[blockIdx.x]) * cols;
   const long long target = static_cast<long long>(blockIdx.x) * cols;
   for (int col = static_cast<int>(threadIdx.x) * 4; col < cols; col += kThreads * 4) {
@@ -99,21 +101,22 @@ __global__ void __launch_bounds__(kThreads) block_copy_kernel(BlockCopyArguments
 void launch_embed(const std::int32_t* ids, const void* table, float scale, float* output, int rows,
                   int cols, StreamHandle stream) {
   if (rows == 0) return;
-  launch(embed_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, ids,
-         static_cast<const Bf16*>(table), scale, output, cols);
+  launch_overlapped(embed_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, ids,
+                    static_cast<const Bf16*>(table), scale, output, cols);
 }
 
 void launch_add_rows(const std::int32_t* ids, const float* table, float* sum, int rows, int cols,
                      StreamHandle stream) {
   if (rows == 0) return;
-  launch(row_kernel<true>, static_cast<unsigned>(rows), kThreads, 0, stream, ids, table, sum, cols);
+  launch_overlapped(row_kernel<true>, static_cast<unsigned>(rows), kThreads, 0, stream, ids, table,
+                    sum, cols);
 }
 
 void launch_gather(const std::int32_t* ids, const float* input, float* output, int rows, int cols,
                    StreamHandle stream) {
   if (rows == 0) return;
-  launch(row_kernel<false>, static_cast<unsigned>(rows), kThreads, 0, stream, ids, input, output,
-         cols);
+  launch_overlapped(row_kernel<false>, static_cast<unsigned>(rows), kThreads, 0, stream, ids, input,
+                    output, cols);
 }
 
 void launch_mean(const std::int32_t* begins, const float* input, float* output, int sequences,

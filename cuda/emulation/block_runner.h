@@ -51,7 +51,12 @@ void set_schedule_seed(std::uint64_t seed);
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, void (*kernel)(void*),
               void* arguments);
 
+// The same of a kernel whose every lane must wait for the kernel before it.
+void run_overlapped_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                         void (*kernel)(void*), void* arguments);
+
 // From here: called by lanes.
+void count_wait();
 void synchronize_block(Site site);
 
 // What the hardware does once all lanes of a warp have arrived; records [32] are what they handed

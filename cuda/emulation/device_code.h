@@ -144,9 +144,13 @@ inline uint4 load16(const void* address, BATCHMILL_SITE) {
   emulation::check_alignment(address, 16, site);
   return *static_cast<const uint4*>(address);
 }
+inline uint4 load_once16(const void* address, BATCHMILL_SITE) { return load16(address, site); }
 inline void store16(void* address, uint4 value, BATCHMILL_SITE) {
   emulation::check_alignment(address, 16, site);
   *static_cast<uint4*>(address) = value;
 }
+
+inline void wait_for_previous_kernel() { emulation::count_wait(); }
+inline void let_next_kernel_begin() {}
 
 }  // namespace batchmill

@@ -33,6 +33,21 @@ void check_cuda(cudaError_t status, const char* what) {
   throw CudaError(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+bool kernels_can_wait() {
+  static const bool all_can = [] {
+    int count = 0;
+    check_cuda(cudaGetDeviceCount(&count), "number of devices");
+    for (int device = 0; device < count; ++device) {
+      int major = 0;
+      check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                 "properties of a device");
+      if (major != 9) return false;
+    }
+    return true;
+  }();
+  return all_can;
+}
+
 std::int32_t count_devices(std::string* reason) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

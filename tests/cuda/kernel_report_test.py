@@ -49,6 +49,7 @@ BUDGETS = {
     "narrow_attention_kernel": (128, 255, ("cp.async.cg", "ldmatrix", "mma.sync", "ld.global.v4"),
                                 narrow_shared_bytes),
     "norm_kernel": (256, 128, ("ld.global.v4",), None),
+    "product_kernel": (512, 128, ("ld.global.nc.L1::no_allocate.L2::128B.v4", "mma.sync"), None),
     "rotation_kernel": (128, 64, (), None),
     "row_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
     "sample_kernel": (512, 64, (), None),

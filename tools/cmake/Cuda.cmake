@@ -70,6 +70,7 @@ set(BATCHMILL_KERNEL_SOURCES
   attention_narrow_kernels.cu
   attention_wide_kernels.cu
   norm_kernels.cu
+  product_kernels.cu
   rotary_kernels.cu
   row_kernels.cu
   sampler_kernels.cu

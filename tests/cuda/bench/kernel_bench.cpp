@@ -6,6 +6,7 @@
 #include "cuda/activation_kernels.h"
 #include "cuda/gemm.h"
 #include "cuda/norm_kernels.h"
+#include "cuda/product_kernels.h"
 #include "cuda/rotary_kernels.h"
 #include "cuda/row_kernels.h"
 #include "cuda/sampler_kernels.h"
@@ -173,23 +174,38 @@ void bench_products(Bench* bench) {
     int in;
   };
   const bool tiny = bench->is_tiny();
-  const std::vector<Layer> layers = tiny ? std::vector<Layer>{{"tiny", 48, 32}}
-                                         : std::vector<Layer>{{"qkv", 6144, 4096},
-                                                              {"attention output", 4096, 4096},
-                                                              {"gate and up", 28672, 4096},
-                                                              {"down", 4096, 14336},
-                                                              {"logits", 128256, 4096}};
+  const std::vector<Layer> layers =
+      tiny ? std::vector<Layer>{{"tiny", 48, 32}}
+           : std::vector<Layer>{{"qkv", 6144, 4096},          {"attention output", 4096, 4096},
+                                {"gate and up", 28672, 4096}, {"down", 4096, 14336},
+                                {"logits", 128256, 4096},     {"1B attention output", 2048, 2048},
+                                {"0.5B qkv", 1152, 896},      {"0.5B down", 896, 4864}};
   CudaGemm gemm(&bench->stream());
   for (const Layer& layer : layers) {
     const double weights = static_cast<double>(layer.out) * layer.in;
     // So many matrices that none is found in the cache when its turn comes.
-    const int copies = tiny ? 2 : std::clamp(static_cast<int>(4e8 / (2 * weights)), 1, 12);
+    const int copies = tiny ? 2 : std::clamp(static_cast<int>(4e8 / (2 * weights)), 1, 48);
     std::vector<std::unique_ptr<CudaMatrix>> matrices;
     const auto numbers = bench->numbers(static_cast<std::size_t>(weights), 2);
     for (int i = 0; i < copies; ++i) {
       matrices.push_back(std::make_unique<CudaMatrix>(layer.out, layer.in));
       bench->stream().copy_on_device(matrices.back()->weights.data(), numbers->data(),
                                      numbers->size_bytes());
+    }
+    for (const int rows : {1, 4, kMaxProductRows}) {
+      const auto input = bench->numbers(static_cast<std::size_t>(rows) * layer.in, 2);
+      const auto output = bench->numbers(static_cast<std::size_t>(rows) * layer.out, 2);
+      const double bytes = 2 * (weights + static_cast<double>(rows) * (layer.in + layer.out));
+      bench->kernel(
+          "own product, " + std::string(layer.name) + ", " + std::to_string(rows) + " rows",
+          {bytes, 2 * weights * rows},
+          [&](int i) {
+            const CudaMatrix& matrix = *matrices[static_cast<std::size_t>(i % copies)];
+            launch_product({matrix.weights.data(), input->data(), nullptr, output->data(), rows,
+                            layer.out, layer.in, false, false},
+                           bench->stream().handle());
+          },
+          std::max(12, copies));
     }
     for (const int rows : {1, 16, 64, 512, 4096}) {
       if (tiny && rows > 16) continue;
@@ -204,7 +220,7 @@ void bench_products(Bench* bench) {
                      *matrices[static_cast<std::size_t>(i % copies)],
                      {output->data(), DType::kBF16, rows, layer.out}, false);
           },
-          rows >= 512 ? 2 : 12);
+          rows >= 512 ? 2 : std::max(12, copies));
     }
   }
 }
