@@ -44,7 +44,7 @@ BUDGETS = {
     "block_copy_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
     "combine_kernel": (128, 64, ("ld.global.v4",), None),
     "convert_kernel": (256, 40, ("ld.global.v4", "st.global.v4"), None),
-    "embed_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
+    "embed_kernel": (128, 48, ("ld.global.v4", "st.global.v4"), None),
     "mean_kernel": (128, 96, ("ld.global.v4",), None),
     "narrow_attention_kernel": (128, 255, ("cp.async.cg", "ldmatrix", "mma.sync", "ld.global.v4"),
                                 narrow_shared_bytes),

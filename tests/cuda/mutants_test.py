@@ -107,6 +107,8 @@ MUTANTS = (
     Mutant("a rotation the other way", "cuda/rotary_kernels.cu",
            "first[i] * cosine - second[i] * sine", "first[i] * cosine + second[i] * sine", "plain",
            "rotate_and_store"),
+    Mutant("a lane writes its neighbour's columns again", "cuda/row_kernels.cu",
+           "is_odd ? col + 4 : col + 8", "is_odd ? col + 4 : col + 4", "plain", "embed"),
     Mutant("a kernel that does not wait for the one before it", "cuda/norm_kernels.cu",
            "  begin_overlapped();", "  let_next_kernel_begin();", "plain", "norm"),
     Mutant("a block's sums are added before all are there", "cuda/product_kernels.cu",
