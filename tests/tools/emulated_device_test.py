@@ -54,6 +54,23 @@ class EmulatedDeviceTest(ProgramTest):
             counts[device] = counts.get(device, 0) + 1
         return counts
 
+    def test_tokens_are_drawn_on_the_device_as_on_the_host(self):
+        """Log-probabilities bring the logits to the host, which then samples."""
+        lines = job_lines("llama3", 12)
+        kinds = ({"temperature": 0}, {"temperature": 0.8}, {"temperature": 1.1, "top_p": 0.7},
+                 {"temperature": 0.9, "top_k": 12}, {"temperature": 1, "frequency_penalty": 0.7},
+                 {"temperature": 1, "logit_bias": {"9": 5}, "presence_penalty": 1.2})
+        for i, line in enumerate(lines):
+            # Nothing is shared: whose rows come when is the same in both jobs.
+            prompt = [(i * 37 + j * 11) % 300 + 3 for j in range(5 + 4 * i)]
+            line["body"].update(kinds[i % len(kinds)], seed=i, prompt=prompt)
+        sampled = self.run_job("llama3", lines, "--device", "emulated")
+        for line in lines:
+            del line["body"]["logprobs"]
+        drawn = self.run_job("llama3", lines, "--device", "emulated")
+        self.assertEqual({line: choice["token_ids"] for line, choice in drawn.items()},
+                         {line: choice["token_ids"] for line, choice in sampled.items()})
+
     def test_jobs_have_the_tokens_of_the_cpu(self):
         for model in FAMILIES:
             with self.subTest(model):
