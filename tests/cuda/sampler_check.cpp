@@ -141,6 +141,19 @@ KERNEL_CHECK(sample_as_the_cpu_does) {
   draws.compare();
 }
 
+// Of few candidates that weigh nearly the same, one more or less shows. One of the 512 threads has
+// them all, so that the list is longer than what is asked for.
+KERNEL_CHECK(sample_as_the_cpu_does_from_few) {
+  constexpr int kMany = 4500;
+  Draws draws(&check, kMany);
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    std::vector<float> logits = check.normal(kMany, 0.1f);
+    for (std::size_t i = 5; i < logits.size(); i += 512) logits[i] += 5.0f;
+    draws.add(with(seed, 1.0f, static_cast<std::int32_t>(2 + seed % 4), 1.0f, 0.0f), logits);
+  }
+  draws.compare();
+}
+
 // Sums over several segments go from many warps to one thread.
 KERNEL_CHECK(sample_as_the_cpu_does_over_segments) {
   constexpr int kSeveralSegments = 4500;
