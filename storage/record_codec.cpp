@@ -109,7 +109,10 @@ JobRequest decode_request(Place place, std::string_view bytes) {
     }
     request.metadata[std::move(key)] = in.string();
   }
-  if (in.version() == kRequestWithOwner) request.owner = in.string();
+  if (in.version() == kRequestWithOwner) {
+    request.owner = in.string();
+    if (request.owner.empty()) in.fail("an owner without a name");
+  }
   in.end();
   return request;
 }

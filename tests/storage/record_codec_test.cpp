@@ -244,6 +244,11 @@ TEST(RecordCodecTest, RefusesWhatItWouldNotWrite) {
   std::string bytes = codec::encode_request(request);
   bytes[bytes.find('b')] = 'a';  // a key twice
   EXPECT_THROW((void)codec::decode_request(kPlace, bytes), StorageError);
+  request.owner = "o";
+  bytes = codec::encode_request(request);
+  bytes.pop_back();
+  bytes[bytes.size() - sizeof(std::uint32_t)] = 0;  // an owner of no bytes
+  EXPECT_THROW((void)codec::decode_request(kPlace, bytes), StorageError);
 
   // A second place for ids that the key holds, and a sum that is none.
   const PlanEntry entry = random.entry(3);
