@@ -39,7 +39,7 @@ void append_utf8(std::uint32_t code_point, std::string* out) {
 // What a decimal number that no double can hold becomes: 0 when it is too small, else infinity.
 double out_of_range_value(std::string_view number) {
   const bool negative = number.front() == '-';
-  std::int64_t exponent = 0;
+  std::int32_t exponent = 0;  // 32 bits: its sum with the places fits 64
   const std::size_t e = number.find_first_of("eE");
   if (e != std::string_view::npos) {
     std::string_view digits = number.substr(e + 1);

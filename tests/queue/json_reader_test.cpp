@@ -110,6 +110,9 @@ TEST(JsonReaderTest, GivesNumbersOutOfRangeTheNearestValue) {
   EXPECT_EQ(read("0." + std::string(400, '0') + "1")->get<double>(), 0.0);
   EXPECT_EQ(read("0e999999999999999999999")->get<double>(), 0.0);
   EXPECT_EQ(read("1e999999999999999999999")->get<double>(), infinity);
+  EXPECT_EQ(read("1e9223372036854775807")->get<double>(), infinity);
+  EXPECT_EQ(read("-1e9223372036854775807")->get<double>(), -infinity);
+  EXPECT_EQ(read("0.001e-9223372036854775808")->get<double>(), 0.0);
   EXPECT_EQ(read("1e-999999999999999999999")->get<double>(), 0.0);
 }
 
