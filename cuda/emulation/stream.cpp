@@ -30,13 +30,37 @@ struct EmulatedGraph : CudaGraph {
   std::vector<std::function<void()>> work;
 };
 
-void run_waiting(CUstream_st* stream) {
-  const auto work = std::exchange(stream->waiting, {});
-  try {
-    for (const auto& item : work) item();
-  } catch (const emulation::EmulationError& error) {
-    stream->failure = error.what();
+// An event's place in its stream's work.
+struct Place {
+  CUstream_st* stream = nullptr;
+  std::int64_t end = 0;  // how much work was queued before it
+};
+
+// The first `count` pieces of what waits. Behind a piece that fails, the others are left out.
+void run_waiting(CUstream_st* stream, std::size_t count) {
+  bool has_failed = false;
+  for (; count > 0; --count) {
+    const CUstream_st::Work work = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    ++stream->num_run;
+    if (has_failed) continue;
+    try {
+      work.run();
+    } catch (const emulation::EmulationError& error) {
+      stream->failure = error.what();
+      has_failed = true;
+    }
   }
+}
+
+// The same for somebody who wants results: the moment at which devices fail.
+void wait_for(CUstream_st* stream, std::size_t count) {
+  bool brings_results = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    brings_results |= std::exchange(stream->waiting[i].brings_result, false);
+  }
+  if (brings_results) emulation::count_result(stream->device);
+  run_waiting(stream, count);
 }
 
 void report_failure(CUstream_st* stream) {
@@ -48,7 +72,17 @@ void report_failure(CUstream_st* stream) {
 namespace emulation {
 
 void enqueue(StreamHandle stream, std::function<void()> work) {
-  (stream->is_recording ? stream->recorded : stream->waiting).push_back(std::move(work));
+  if (stream->is_recording) {
+    stream->recorded.push_back(std::move(work));
+  } else {
+    stream->waiting.push_back({std::move(work)});
+  }
+}
+
+std::size_t num_waiting() {
+  std::size_t count = 0;
+  for (const CUstream_st* stream : streams_of_thread()) count += stream->waiting.size();
+  return count;
 }
 
 }  // namespace emulation
@@ -62,7 +96,7 @@ DeviceFacts device_facts(std::int32_t device) {
 void* allocate_device_memory(std::size_t bytes) { return emulation::take_memory(bytes); }
 // As on a device, work that may use the memory is done first.
 void free_device_memory(void* memory) noexcept {
-  for (CUstream_st* stream : streams_of_thread()) run_waiting(stream);
+  for (CUstream_st* stream : streams_of_thread()) run_waiting(stream, stream->waiting.size());
   emulation::give_memory(memory);
 }
 void* allocate_pinned_memory(std::size_t bytes) {
@@ -78,6 +112,7 @@ CudaStream::CudaStream(std::int32_t device) : device_(device) {
   emulation::use_device(device);
   handle_ = new CUstream_st;
   handle_->owner = std::this_thread::get_id();
+  handle_->device = device;
   const std::lock_guard lock(streams_mutex);
   streams.push_back(handle_);
 }
@@ -97,8 +132,8 @@ void CudaStream::copy_to_device(void* device, const void* host, std::size_t byte
   emulation::enqueue(handle_, [=] { std::memcpy(device, host, bytes); });
 }
 void CudaStream::copy_to_host(void* host, const void* device, std::size_t bytes) {
-  handle_->brings_results = true;
   emulation::enqueue(handle_, [=] { std::memcpy(host, device, bytes); });
+  if (!handle_->is_recording) handle_->waiting.back().brings_result = true;
 }
 void CudaStream::copy_on_device(void* target, const void* source, std::size_t bytes) {
   emulation::enqueue(handle_, [=] { std::memcpy(target, source, bytes); });
@@ -109,8 +144,7 @@ void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
 
 void CudaStream::synchronize() {
   if (handle_->is_recording) throw CudaError("a stream that records was synchronized");
-  if (std::exchange(handle_->brings_results, false)) emulation::count_result(device_);
-  run_waiting(handle_);
+  wait_for(handle_, handle_->waiting.size());
   report_failure(handle_);
 }
 
@@ -130,15 +164,20 @@ void CudaStream::launch(const CudaGraph& graph) {
   }
 }
 
-// An event keeps the stream; waiting for it runs everything that the stream has.
-CudaEvent::CudaEvent() = default;
-CudaEvent::~CudaEvent() = default;
-void CudaEvent::record(const CudaStream& stream) { handle_ = stream.handle(); }
+// Waiting for an event runs what its stream has before it, and no more.
+CudaEvent::CudaEvent() : handle_(new Place) {}
+CudaEvent::~CudaEvent() { delete static_cast<Place*>(handle_); }
+void CudaEvent::record(const CudaStream& stream) {
+  const CUstream_st& own = *stream.handle();
+  *static_cast<Place*>(handle_) = {stream.handle(),
+                                   own.num_run + static_cast<std::int64_t>(own.waiting.size())};
+}
 void CudaEvent::wait() {
-  if (handle_ == nullptr) return;
-  auto* stream = static_cast<CUstream_st*>(std::exchange(handle_, nullptr));
-  run_waiting(stream);
-  report_failure(stream);
+  const Place place = std::exchange(*static_cast<Place*>(handle_), {});
+  if (place.stream == nullptr) return;
+  const std::int64_t count = place.end - place.stream->num_run;
+  if (count > 0) wait_for(place.stream, static_cast<std::size_t>(count));
+  report_failure(place.stream);
 }
 
 }  // namespace batchmill

@@ -1,7 +1,10 @@
-// An emulated stream: work waits until somebody synchronizes, so that host memory which is changed
-// too early, or read too early, gives wrong results as it may on a GPU.
+// An emulated stream: work waits until somebody synchronizes, or waits for an event behind it, so
+// that host memory which is changed too early, or read too early, gives wrong results as it may on
+// a GPU.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <thread>
@@ -10,10 +13,15 @@
 #include "cuda/stream.h"
 
 struct CUstream_st {
-  std::vector<std::function<void()>> waiting;
+  struct Work {
+    std::function<void()> run;
+    bool brings_result = false;  // copies to the host
+  };
+  std::deque<Work> waiting;
+  std::int64_t num_run = 0;  // work that no longer waits
   std::vector<std::function<void()>> recorded;
   bool is_recording = false;
-  bool brings_results = false;  // some of the waiting work copies to the host
+  std::int32_t device = 0;
   std::thread::id owner;
   std::string failure;  // of work that nobody has asked about yet
 };
@@ -21,5 +29,8 @@ struct CUstream_st {
 namespace batchmill::emulation {
 
 void enqueue(StreamHandle stream, std::function<void()> work);
+
+// Pieces of work that wait in the calling thread's streams.
+std::size_t num_waiting();
 
 }  // namespace batchmill::emulation

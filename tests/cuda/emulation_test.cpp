@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/emulation/work_queue.h"
 #include "cuda/launch.h"
 
 namespace batchmill {
@@ -58,6 +59,31 @@ TEST_P(EmulationTest, GivesThreadsTheirCollectives) {
   EXPECT_EQ(errors[0], 0);
   EXPECT_EQ(errors[1], 6 * 256);
   EXPECT_EQ(errors[2], 6 * 256 - 1);
+}
+
+// What comes behind an event is not run by who waits for it.
+TEST(EmulatedStreamTest, EventsAreReachedWithoutWhatComesBehind) {
+  CudaStream stream(0);
+  CudaEvent event;
+  CudaEvent never;
+  int first = 0;
+  int second = 0;
+  const int one = 1;
+  stream.copy_to_host(&first, &one, sizeof(int));
+  event.record(stream);
+  stream.copy_to_host(&second, &one, sizeof(int));
+  EXPECT_EQ(emulation::num_waiting(), 2u);
+  never.wait();
+  EXPECT_EQ(first, 0);
+  event.wait();
+  event.wait();
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 0);
+  event.record(stream);
+  stream.synchronize();
+  EXPECT_EQ(second, 1);
+  event.wait();
+  EXPECT_EQ(emulation::num_waiting(), 0u);
 }
 
 void matrix_products(float* output) {
