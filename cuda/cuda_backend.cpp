@@ -163,6 +163,8 @@ void CudaBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   is_decode_ = rows > 0 && rows == batch.num_seqs() && rows <= kMaxRecordedRows &&
                batch.logits_rows.size() == batch.token_ids.size();
   if (arrays_.send(batch, is_decode_ ? padded_rows(rows) : rows, &stream_)) ++generation_;
+  launch_take_drawn(arrays_.drawn_tokens(), draws_.chosen(), arrays_.token_ids(),
+                    static_cast<int>(batch.drawn_tokens.size()), stream_.handle());
   for (const auto& rule : rules_) rule->is_planned = false;
   if (rows == 0) return;
   for (const auto& rule : rules_) plan(rule.get());
@@ -174,7 +176,7 @@ void CudaBackend::plan(PlannedRule* rule) {
                    block_tokens_, heads_.num_kv_heads});
   num_shared_keys_ += rule->plan.num_shared_keys();
   const std::size_t bytes = rule->plan.packed_bytes();
-  if (rule->upload.reserve(bytes)) ++generation_;
+  if (rule->upload.reserve(bytes, &stream_)) ++generation_;
   rule->plan.pack(rule->upload.begin_write());
   rule->upload.send(bytes, &stream_);
   rule->is_planned = true;
@@ -295,8 +297,19 @@ bool CudaBackend::draws_tokens(std::int32_t vocab_size) const {
   return vocab_size <= kMaxSampledVocab;
 }
 
-void CudaBackend::draw(const Tensor& logits, std::span<Draw> draws) {
-  draws_.run(logits, draws, &stream_);
+void CudaBackend::begin_draws(const Tensor& logits, std::span<const Draw> draws) {
+  draws_.begin(logits, draws, *batch_, &stream_);
+}
+
+void CudaBackend::end_draws(std::span<Draw> draws) { draws_.end(draws); }
+
+void CudaBackend::drop_draws() noexcept {
+  draws_.drop();
+  try {
+    stream_.synchronize();
+  } catch (const std::exception&) {
+    // Of work that nobody waits for any more. A device that is lost says so again.
+  }
 }
 
 void CudaBackend::multiply(const Tensor& input, const Matrix& weight, const Tensor& output,

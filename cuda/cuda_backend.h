@@ -58,7 +58,9 @@ class CudaBackend : public Backend {
   void convert(const Tensor& input, const Tensor& output) override;
   void matmul(const Tensor& input, const Matrix& weight, const Tensor& output) override;
   bool draws_tokens(std::int32_t vocab_size) const override;
-  void draw(const Tensor& logits, std::span<Draw> draws) override;
+  void begin_draws(const Tensor& logits, std::span<const Draw> draws) override;
+  void end_draws(std::span<Draw> draws) override;
+  void drop_draws() noexcept override;
   void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) override;
   void rotate_and_store(const Tensor& qkv, const HeadNorms& norms, const Tensor& rotations,
                         const KvCache& cache, std::int32_t layer) override;

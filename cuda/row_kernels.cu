@@ -98,6 +98,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A thread for each.
+__global__ void __launch_bounds__(kThreads)
+    take_drawn_kernel(const std::int32_t* drawn, const std::int32_t* chosen, std::int32_t* ids,
+                      int num_drawn) {
+  const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (i < num_drawn) ids[drawn[2 * i]] = max(chosen[drawn[2 * i + 1]], 0);
+}
+
 // Grid: (copies, layers, parts).
 __global__ void __launch_bounds__(kThreads) block_copy_kernel(BlockCopyArguments arguments) {
   const std::int32_t* copy = arguments.copies + 3 * blockIdx.x;
@@ -144,6 +152,13 @@ void launch_mean(const std::int32_t* begins, const float* input, float* output, 
   if (sequences == 0) return;
   launch(mean_kernel, static_cast<unsigned>(sequences), kThreads, 0, stream, begins, input, output,
          cols);
+}
+
+void launch_take_drawn(const std::int32_t* drawn, const std::int32_t* chosen, std::int32_t* ids,
+                       int num_drawn, StreamHandle stream) {
+  if (num_drawn == 0) return;
+  launch(take_drawn_kernel, static_cast<unsigned>((num_drawn + kThreads - 1) / kThreads), kThreads,
+         0, stream, drawn, chosen, ids, num_drawn);
 }
 
 void launch_block_copy(const BlockCopyArguments& arguments, int num_copies, int num_layers,

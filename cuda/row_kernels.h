@@ -26,6 +26,11 @@ inline constexpr int kMaxMeanCols = 4096;
 void launch_mean(const std::int32_t* begins, const float* input, float* output, int sequences,
                  int cols, StreamHandle stream);
 
+// ids[place] = chosen[draw] of each drawn token [num_drawn][2]: place, draw. 0 where none was
+// chosen.
+void launch_take_drawn(const std::int32_t* drawn, const std::int32_t* chosen, std::int32_t* ids,
+                       int num_drawn, StreamHandle stream);
+
 // Of cache blocks: parts are [layer][block][K, V × head], each block_tokens × token_bytes.
 struct BlockCopyArguments {
   const std::int32_t* copies;  // [num][3]: source, destination, tokens

@@ -1,5 +1,8 @@
 // An array that the host writes anew each step and the device reads: pinned memory here, as much
 // there. The addresses stay as long as the array need not grow.
+//
+// A step may be sent while the one before it runs: the copy to the device is behind that step's
+// work in the stream, and the host's memory is free as soon as that step has begun.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +16,12 @@ namespace batchmill {
 
 class StagedUpload {
  public:
-  // Makes room; what was there is lost. True if the device address is another one now. The stream
-  // must have done all work that reads the array.
-  bool reserve(std::size_t bytes) {
+  // Makes room; what was there is lost. True if the device address is another one now: the stream
+  // has done all its work then.
+  bool reserve(std::size_t bytes, CudaStream* stream) {
     if (device_ != nullptr && bytes <= device_->size_bytes()) return false;
     const std::size_t size = std::max(bytes, device_ == nullptr ? 0 : 2 * device_->size_bytes());
-    sent_.wait();
+    stream->synchronize();
     device_.reset();  // and stays so if there is no memory
     host_ = std::make_unique<PinnedBuffer>(size);
     device_ = std::make_unique<CudaBuffer>(size);

@@ -11,16 +11,15 @@ constexpr std::int32_t kNoSlot = -1;
 // Writes arrays one after the other and tells where the device will find them.
 class Writer {
  public:
-  Writer(std::byte* host, const std::byte* device)
+  Writer(std::byte* host, std::byte* device)
       : host_(reinterpret_cast<std::int32_t*>(host)),
-        device_(reinterpret_cast<const std::int32_t*>(device)) {}
+        device_(reinterpret_cast<std::int32_t*>(device)) {}
 
   // `count` numbers: the array's, then `filler`.
-  const std::int32_t* add(std::span<const std::int32_t> values, std::size_t count,
-                          std::int32_t filler) {
+  std::int32_t* add(std::span<const std::int32_t> values, std::size_t count, std::int32_t filler) {
     std::int32_t* target = host_ + size_;
     std::fill(std::copy(values.begin(), values.end(), target), target + count, filler);
-    const std::int32_t* place = device_ + size_;
+    std::int32_t* place = device_ + size_;
     size_ += count;
     return place;
   }
@@ -33,7 +32,7 @@ class Writer {
 
  private:
   std::int32_t* host_;
-  const std::int32_t* device_;
+  std::int32_t* device_;
   std::size_t size_ = 0;
 };
 
@@ -50,9 +49,9 @@ bool StepArrays::send(const Batch& batch, std::int32_t rows, CudaStream* stream)
     moved = true;
   }
   const auto stride = static_cast<std::size_t>(table_stride_);
-  const std::size_t count =
-      3 * padded + logits + sequences + 1 + sequences * stride + 3 * batch.copies.size();
-  moved |= upload_.reserve(count * sizeof(std::int32_t));
+  const std::size_t count = 3 * padded + logits + sequences + 1 + sequences * stride +
+                            3 * batch.copies.size() + 2 * batch.drawn_tokens.size();
+  moved |= upload_.reserve(count * sizeof(std::int32_t), stream);
 
   Writer writer(upload_.begin_write(), upload_.device());
   token_ids_ = writer.add(batch.token_ids, padded, 0);
@@ -72,6 +71,12 @@ bool StepArrays::send(const Batch& batch, std::int32_t rows, CudaStream* stream)
     *copies++ = copy.source;
     *copies++ = copy.destination;
     *copies++ = copy.num_tokens;
+  }
+  drawn_tokens_ = writer.device_end();
+  std::int32_t* drawn = writer.reserve(2 * batch.drawn_tokens.size());
+  for (const DrawnToken& token : batch.drawn_tokens) {
+    *drawn++ = token.row;
+    *drawn++ = token.draw;
   }
   upload_.send(writer.size() * sizeof(std::int32_t), stream);
   return moved;

@@ -16,25 +16,27 @@ class StepArrays {
   // addresses or the length of block tables are other ones than before.
   bool send(const Batch& batch, std::int32_t rows, CudaStream* stream);
 
-  const std::int32_t* token_ids() const { return token_ids_; }
+  std::int32_t* token_ids() const { return token_ids_; }
   const std::int32_t* positions() const { return positions_; }
   const std::int32_t* slots() const { return slots_; }
   const std::int32_t* logits_rows() const { return logits_rows_; }
   const std::int32_t* cu_seqlens() const { return cu_seqlens_; }
   const std::int32_t* block_tables() const { return block_tables_; }  // [sequences, table_stride]
   const std::int32_t* copies() const { return copies_; }  // [copies][3]
+  const std::int32_t* drawn_tokens() const { return drawn_tokens_; }  // [drawn][2]
   std::int32_t table_stride() const { return table_stride_; }
 
  private:
   StagedUpload upload_;
   std::int32_t table_stride_ = 16;
-  const std::int32_t* token_ids_ = nullptr;
+  std::int32_t* token_ids_ = nullptr;
   const std::int32_t* positions_ = nullptr;
   const std::int32_t* slots_ = nullptr;
   const std::int32_t* logits_rows_ = nullptr;
   const std::int32_t* cu_seqlens_ = nullptr;
   const std::int32_t* block_tables_ = nullptr;
   const std::int32_t* copies_ = nullptr;
+  const std::int32_t* drawn_tokens_ = nullptr;
 };
 
 }  // namespace batchmill

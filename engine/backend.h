@@ -53,7 +53,8 @@ class Backend {
   // rows in excess hold is undefined before and after.
   virtual std::int32_t padded_rows(std::int32_t rows) const = 0;
 
-  // Begins a step. `batch` stays unchanged until the step's last call.
+  // Begins a step. `batch` stays unchanged until the step's last call. Rows of batch.drawn_tokens
+  // have the tokens of the draws begun last.
   virtual void begin_step(const Batch& batch, const HeadShape& heads) = 0;
 
   // Runs what follows copy_blocks(), up to the logits in the backend's memory. A backend may have
@@ -95,13 +96,21 @@ class Backend {
     return false;
   }
 
-  // Whether draw() is there for rows of so many logits.
+  // Whether there are draws from rows of so many logits.
   virtual bool draws_tokens(std::int32_t /*vocab_size*/) const { return false; }
 
-  // Draws from rows of `logits` [R, V] f32 the tokens that Sampler does (engine/sampler.h).
-  virtual void draw(const Tensor& /*logits*/, std::span<Draw> /*draws*/) {
+  // Draws from rows of `logits` [R, V] f32 the tokens that Sampler does (engine/sampler.h): the
+  // last call of a step of that many logits rows. The newest token of a draw's context may be
+  // kNoToken: its row is one of batch.drawn_tokens. At most two steps' draws are under way.
+  virtual void begin_draws(const Tensor& /*logits*/, std::span<const Draw> /*draws*/) {
     throw std::logic_error("this backend draws no tokens");
   }
+  // Waits for the oldest step whose draws have been begun, and fills them in.
+  virtual void end_draws(std::span<Draw> /*draws*/) {
+    throw std::logic_error("this backend draws no tokens");
+  }
+  // Waits for the draws under way and forgets them, whatever became of them.
+  virtual void drop_draws() noexcept {}
 
   // sum [n, out] f32 += input [n, in] act × weightᵀ + bias.
   virtual void matmul_add(const Tensor& input, const Matrix& weight, const Tensor& sum) = 0;

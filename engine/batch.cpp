@@ -4,6 +4,7 @@ namespace batchmill {
 
 void Batch::clear() {
   token_ids.clear();
+  drawn_tokens.clear();
   positions.clear();
   slot_mapping.clear();
   cu_seqlens.clear();

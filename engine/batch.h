@@ -17,8 +17,16 @@ struct BlockCopy {
   std::int32_t num_tokens = 0;
 };
 
+// A row's token is what a draw of the step before chooses, which may still be under way. If it
+// chooses none, any token will do.
+struct DrawnToken {
+  std::int32_t row = 0;
+  std::int32_t draw = 0;
+};
+
 struct Batch {
-  std::vector<TokenId> token_ids;  // [N]
+  std::vector<TokenId> token_ids;  // [N]; kNoToken in rows of drawn_tokens
+  std::vector<DrawnToken> drawn_tokens;  // rows ascend
   std::vector<std::int32_t> positions;  // [N] position in the sequence, from 0
   std::vector<std::int32_t> slot_mapping;  // [N] block id × block size + offset: where K/V go
   std::vector<std::int32_t> cu_seqlens;  // [S + 1] first row of each sequence; last is N

@@ -55,7 +55,7 @@ bool BlockManager::match(Sequence& sequence) {
   std::int32_t depth = computed / block_size_;
   if (sequence.cursor == kNoBlock) sequence.cursor = tree_.root();
   assert(tree_.depth(sequence.cursor) == depth);
-  touched_.push_back({&sequence, computed});
+  touch(sequence);
 
   while ((depth + 1) * block_size_ <= limit) {
     const auto child =
@@ -70,8 +70,8 @@ bool BlockManager::match(Sequence& sequence) {
     mark_wanted(sequence);
     ++depth;
     computed = depth * block_size_;
-    // Children of pending nodes are pending: valid_tokens stops growing at the first of them.
-    if (!tree_.is_pending(child)) valid_tokens = computed;
+    // Below a node that may still fail all may: valid_tokens stops growing at the first of them.
+    if (tree_.is_committed(child)) valid_tokens = computed;
   }
   sequence.num_computed_tokens = computed;
 
@@ -106,15 +106,22 @@ std::int32_t BlockManager::extend(Sequence& sequence, std::int32_t num_rows) {
   return std::min(num_rows, room);
 }
 
+void BlockManager::touch(Sequence& sequence) {
+  touched_.push_back({&sequence, sequence.num_computed_tokens, tree_.planned_step()});
+}
+
 void BlockManager::publish(Sequence& sequence, bool with_tail) {
-  touched_.push_back({&sequence, sequence.num_computed_tokens});
+  touch(sequence);
+  if (sequence.is_newest_unknown()) return;
   const std::int32_t end = sequence.num_computed_tokens + sequence.num_scheduled_tokens;
   std::int32_t depth = tree_.depth(sequence.cursor);
   for (; (depth + 1) * block_size_ <= end; ++depth) {
     const BlockRef& block = sequence.blocks[static_cast<std::size_t>(depth)];
     const auto node =
         tree_.insert_full(sequence.cursor, sequence.range(depth * block_size_, block_size_), block);
-    if (node != block.id()) replacements_.push_back({&sequence, depth, tree_.share(node)});
+    if (node != block.id()) {
+      replacements_.push_back({tree_.planned_step(), &sequence, depth, tree_.share(node)});
+    }
     sequence.cursor = node;
     mark_wanted(sequence);
   }
@@ -136,19 +143,29 @@ void BlockManager::mark_wanted(const Sequence& sequence) {
   tree_.set_wanted(sequence.cursor, begin < sequence.num_wanted_tokens);
 }
 
-void BlockManager::commit() {
+void BlockManager::advance() {
   for (const Touched& entry : touched_) {
+    if (entry.step != tree_.planned_step()) continue;
     entry.sequence->num_computed_tokens += entry.sequence->num_scheduled_tokens;
     entry.sequence->num_scheduled_tokens = 0;
   }
-  for (Replacement& entry : replacements_) {
-    entry.sequence->blocks[static_cast<std::size_t>(entry.index)] = std::move(entry.block);
-  }
-  tree_.commit();
-  touched_.clear();
-  replacements_.clear();
   copies_.clear();
   copy_sources_.clear();
+  tree_.advance();
+}
+
+void BlockManager::commit() {
+  if (tree_.planned_step() == tree_.committed_step() + 1) advance();
+  tree_.commit();
+  const auto is_committed = [step = tree_.committed_step()](const auto& entry) {
+    return entry.step <= step;
+  };
+  for (Replacement& entry : replacements_) {
+    if (!is_committed(entry)) break;
+    entry.sequence->blocks[static_cast<std::size_t>(entry.index)] = std::move(entry.block);
+  }
+  std::erase_if(replacements_, is_committed);
+  std::erase_if(touched_, is_committed);
 }
 
 void BlockManager::rewind_cursor(Sequence& sequence, std::int32_t depth) const {
@@ -159,7 +176,8 @@ void BlockManager::rewind_cursor(Sequence& sequence, std::int32_t depth) const {
 void BlockManager::rollback() {
   // In reverse, so that each sequence's first entry has the last word.
   for (std::size_t i = touched_.size(); i > 0; --i) {
-    const auto& [sequence, valid_tokens] = touched_[i - 1];
+    const auto& [sequence, valid_tokens, step] = touched_[i - 1];
+    sequence->forget_unknown();
     rewind_cursor(*sequence, valid_tokens / block_size_);
     sequence->num_computed_tokens = valid_tokens;
     sequence->num_scheduled_tokens = 0;
@@ -186,7 +204,9 @@ void BlockManager::release(Sequence& sequence, bool keep_tail) {
                            sequence.blocks[static_cast<std::size_t>(full)], /*pending=*/false);
     }
   }
-  std::erase_if(touched_, [&](const Touched& entry) { return entry.sequence == &sequence; });
+  const auto is_of_sequence = [&](const auto& entry) { return entry.sequence == &sequence; };
+  std::erase_if(touched_, is_of_sequence);
+  std::erase_if(replacements_, is_of_sequence);
   sequence.blocks.clear();
   sequence.cursor = kNoBlock;
   sequence.num_computed_tokens = 0;

@@ -1,6 +1,11 @@
 // Gives sequences their KV blocks: reuses prefixes of the tree, takes free blocks, evicts cached
-// ones. One step of it ends in commit() or rollback(); between the two, what the step computes is
-// pending. One owner: the Scheduler; one thread.
+// ones. One owner: the Scheduler; one thread.
+//
+// A step is planned, then under way on the device, then committed or rolled back. The next step may
+// be planned while one is under way: it counts on what that one computes. A device runs steps in
+// the order in which they are begun. So a block that is given up may be given out again at once,
+// even if steps under way still read it or write to it: its next owner's rows, and copies into it,
+// belong to a step that is begun later.
 #pragma once
 
 #include <cstdint>
@@ -41,30 +46,37 @@ class BlockManager {
   // Enters the blocks that the scheduled rows fill; `with_tail`: the unfinished last one, too.
   void publish(Sequence& sequence, bool with_tail);
 
-  // The copies that this step's rows rely on.
+  // The copies that the planned step's rows rely on.
   std::span<const BlockCopy> copies() const { return copies_; }
 
-  // Ends the step. commit: the scheduled rows are computed. rollback: they are not, nor are the
-  // copies; each sequence goes back to what was valid before.
+  // The planned step is under way: its rows count as computed from now on.
+  void advance();
+  // The oldest step under way has succeeded; or the planned one, if there is none.
   void commit();
+  // Steps under way have failed, and with them the planned one: nothing of them has been computed
+  // or copied, and each sequence goes back to what was valid before.
   void rollback();
 
   // Gives up all references. What is in the tree stays until it is evicted; with `keep_tail` the
-  // unfinished last block enters it first. Not between publish() and the step's end.
+  // unfinished last block enters it first, which no step under way may write to. Not between
+  // publish() and the end of the plan.
   void release(Sequence& sequence, bool keep_tail);
 
  private:
   struct Touched {
     Sequence* sequence;
     std::int32_t valid_tokens;  // computed before this step
+    std::uint64_t step;
   };
   struct Replacement {
+    std::uint64_t step;
     Sequence* sequence;
     std::int32_t index;
     BlockRef block;
   };
 
   BlockRef allocate();
+  void touch(Sequence& sequence);
   // The tokens a sequence may take from the tree at most: never its last.
   static std::int32_t reuse_limit(const Sequence& sequence);
   void rewind_cursor(Sequence& sequence, std::int32_t depth) const;
@@ -74,9 +86,9 @@ class BlockManager {
   std::int32_t block_size_;
   BlockPool pool_;
   PrefixTree tree_;
-  std::vector<Touched> touched_;
+  std::vector<Touched> touched_;  // by steps not committed
   std::vector<BlockCopy> copies_;
-  std::vector<BlockRef> copy_sources_;  // held until the copies are done
+  std::vector<BlockRef> copy_sources_;  // held while the step is planned
   // Blocks that the tree already had under these tokens: they take the own ones' place once the
   // step has succeeded, so that equal content is held once and a sequence owns all ancestors of its
   // nodes.

@@ -48,10 +48,18 @@ Engine::Impl::Impl(const EngineOptions& options, ModelRunner* runner, const Toke
   const auto max_seqs = static_cast<std::size_t>(options.max_num_seqs);
   const auto max_blocks =
       static_cast<std::size_t>(scheduler_.blocks().blocks_for(max_sequence_tokens_));
-  batch_.block_tables.reserve(std::min(max_seqs * max_blocks, kReservedTableEntries));
+  for (Step& step : steps_) {
+    step.sequences.reserve(max_seqs);
+    step.batch.block_tables.reserve(std::min(max_seqs * max_blocks, kReservedTableEntries));
+  }
   output_.work.reserve(max_seqs);
   output_.finished.reserve(max_seqs);
   finished_.reserve(max_seqs);
+}
+
+// The runner goes on without the engine, so nothing may be left under way on it.
+Engine::Impl::~Impl() {
+  if (under_way_ != nullptr) runner_->drop_steps();
 }
 
 void Engine::Impl::add(Request request) {
@@ -120,14 +128,22 @@ StepOutput& Engine::Impl::step() {
   output.work.clear();
   output.finished.clear();
   output.num_tokens = 0;
-  const auto& scheduled = scheduler_.schedule(batch_);
-  if (!scheduled.empty()) {
-    run(scheduled);
+  Step& step = under_way_ != nullptr ? *under_way_ : steps_[0];
+  if (under_way_ == nullptr) begin(&step);
+  under_way_ = nullptr;
+  if (!step.sequences.empty()) {
+    // The device has its next step before this one's tokens are read.
+    Step& next = &step == steps_.data() ? steps_[1] : steps_[0];
+    if (can_begin_behind(step)) {
+      begin(&next);
+      under_way_ = &next;
+    }
+    end(&step);
     scheduler_.commit();
     ++step_number_;
-    for (const ScheduledSequence& entry : scheduled) count_rows(entry);
-    for (const ScheduledSequence& entry : scheduled) use_logits(entry);
-    output.num_tokens = batch_.num_tokens();
+    for (const ScheduledSequence& entry : step.sequences) count_rows(entry);
+    for (const ScheduledSequence& entry : step.sequences) use_logits(step, entry);
+    if (under_way_ != nullptr) scheduler_.publish_drawn(next);
     totals_.num_rows += output.num_tokens;
     ended_.clear();
   }
@@ -136,28 +152,54 @@ StepOutput& Engine::Impl::step() {
 }
 
 std::int32_t Engine::Impl::shrink_steps() {
-  const std::int32_t rows = batch_.num_tokens() / 2;
+  const std::int32_t rows = tried_rows_ / 2;
   if (rows > 0) scheduler_.limit_step(rows);
   return rows;
 }
 
-void Engine::Impl::run(std::span<const ScheduledSequence> scheduled) {
-  if (draws_tokens_) draws_.collect(scheduled, options_.eos_token_ids);
-  const std::size_t num_host_rows =
-      draws_tokens_ ? draws_.host_rows().size() : batch_.logits_rows.size();
-  const std::size_t size = num_host_rows * static_cast<std::size_t>(vocab_size_);
-  if (logits_.size() < size) logits_.resize(size);
-  const std::span<float> logits = std::span(logits_).first(size);
+void Engine::Impl::begin(Step* step) {
   try {
-    if (draws_tokens_) {
-      runner_->forward_and_draw(batch_, draws_.draws(), draws_.host_rows(), logits);
-    } else {
-      runner_->forward(batch_, logits);
-    }
+    scheduler_.schedule(step);
+    if (!draws_tokens_ || step->sequences.empty()) return;
+    step->draws.collect(step->sequences, options_.eos_token_ids);
+    tried_rows_ = step->batch.num_tokens();
+    runner_->begin(step->batch, step->draws.draws());
   } catch (...) {
-    scheduler_.rollback();
+    fail_steps();
     throw;
   }
+}
+
+bool Engine::Impl::can_begin_behind(const Step& step) {
+  // A token that the host draws from logits is not there for the next step.
+  if (!options_.runs_ahead || !draws_tokens_ || !step.draws.host_rows().empty()) return false;
+  scheduler_.advance(step);
+  return scheduler_.can_plan_ahead();
+}
+
+void Engine::Impl::end(Step* step) {
+  const std::size_t num_host_rows =
+      draws_tokens_ ? step->draws.host_rows().size() : step->batch.logits_rows.size();
+  const std::size_t size = num_host_rows * static_cast<std::size_t>(vocab_size_);
+  tried_rows_ = step->batch.num_tokens();
+  try {
+    if (logits_.size() < size) logits_.resize(size);
+    const std::span<float> logits = std::span(logits_).first(size);
+    if (draws_tokens_) {
+      runner_->end(step->draws.draws(), step->draws.host_rows(), logits);
+    } else {
+      runner_->forward(step->batch, logits);
+    }
+  } catch (...) {
+    fail_steps();
+    throw;
+  }
+}
+
+void Engine::Impl::fail_steps() {
+  if (draws_tokens_) runner_->drop_steps();
+  scheduler_.rollback();
+  under_way_ = nullptr;
 }
 
 RequestWork& Engine::Impl::work_of(RequestState& state) {
@@ -170,6 +212,11 @@ RequestWork& Engine::Impl::work_of(RequestState& state) {
 }
 
 void Engine::Impl::count_rows(const ScheduledSequence& entry) {
+  if (entry.sequence == nullptr) {
+    totals_.num_dropped_rows += entry.num_rows;
+    return;
+  }
+  output_.num_tokens += entry.num_rows;
   Sequence& sequence = *entry.sequence;
   RequestState& state = *sequence.request;
   RequestWork& work = work_of(state);
@@ -196,29 +243,30 @@ void Engine::Impl::count_rows(const ScheduledSequence& entry) {
   totals_.num_prefill_rows += entry.num_rows - num_decodes;
 }
 
-Engine::Impl::LogitsRow Engine::Impl::logits_row(std::int32_t row) const {
+Engine::Impl::LogitsRow Engine::Impl::logits_row(const Step& step, std::int32_t row) const {
   LogitsRow result;
   if (LogitsScan* scan = runner_->logits_scan()) result.maxima = scan->row(row);
   if (draws_tokens_) {
-    result.draws = draws_.draws_of(row);
+    result.draws = step.draws.draws_of(row);
     if (!result.draws.empty()) return result;
-    row = draws_.host_place(row);
+    row = step.draws.host_place(row);
   }
   const auto vocab = static_cast<std::size_t>(vocab_size_);
   result.logits = std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
   return result;
 }
 
-void Engine::Impl::use_logits(const ScheduledSequence& entry) {
+void Engine::Impl::use_logits(const Step& step, const ScheduledSequence& entry) {
+  if (entry.sequence == nullptr) return;
   Sequence& sequence = *entry.sequence;
   RequestState& state = *sequence.request;
   if (state.has_ended) return;
-  if (sequence.wants_prompt_logprobs() && !collect_prompt_logprobs(entry, state)) {
+  if (sequence.wants_prompt_logprobs() && !collect_prompt_logprobs(step, entry, state)) {
     return fail(state);
   }
-  if (sequence.num_computed_tokens < sequence.size()) return;
+  if (!entry.draws) return;
 
-  const LogitsRow row = logits_row(entry.first_logits_row + entry.num_logits_rows - 1);
+  const LogitsRow row = logits_row(step, entry.first_logits_row + entry.num_logits_rows - 1);
   if (state.has_prefill_ended) {
     advance(state, sequence.order.choice, row);
   } else {
@@ -232,14 +280,16 @@ void Engine::Impl::use_logits(const ScheduledSequence& entry) {
   if (!state.has_ended && state.num_open_choices == 0) collect(state);
 }
 
-bool Engine::Impl::collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state) {
+bool Engine::Impl::collect_prompt_logprobs(const Step& step, const ScheduledSequence& entry,
+                                           RequestState& state) {
   Sequence& sequence = *entry.sequence;
   const std::int32_t num_top = state.request.params.logprobs.value_or(0);
   for (std::int32_t i = 0; i < entry.num_logits_rows; ++i) {
     const std::int32_t position = sequence.num_logprob_rows++;
     if (position + 1 == sequence.num_prompt_tokens) break;
     const TokenId next = sequence.tokens[static_cast<std::size_t>(position) + 1];
-    auto found = sampler_.logprobs(logits_row(entry.first_logits_row + i).logits, next, num_top);
+    auto found =
+        sampler_.logprobs(logits_row(step, entry.first_logits_row + i).logits, next, num_top);
     if (!found) return false;
     state.prompt_logprobs.push_back(std::move(*found));
   }
@@ -271,7 +321,7 @@ void Engine::Impl::advance(RequestState& state, std::int32_t index, const Logits
     if (!found) return fail(state);
     choice.output.logprobs.push_back(std::move(*found));
   }
-  sequence.tokens.push_back(*token);
+  sequence.add(*token);
   FinishReason reason = choice.stop_checker.append(*token);
   if (reason == FinishReason::kNone && sequence.size() >= sequence.max_size) {
     reason = FinishReason::kLength;
@@ -291,7 +341,14 @@ std::optional<TokenId> Engine::Impl::next_token(const Sequence& sequence, std::i
 
 void Engine::Impl::end_choice(RequestState& state, ChoiceState& choice, FinishReason reason) {
   Sequence& sequence = choice.sequence;
+  sequence.forget_unknown();
   scheduler_.remove(&sequence);
+  if (under_way_ != nullptr) {
+    // What the step computes for it is nobody's.
+    for (ScheduledSequence& entry : under_way_->sequences) {
+      if (entry.sequence == &sequence) entry.sequence = nullptr;
+    }
+  }
   const auto generated = sequence.range(sequence.num_prompt_tokens, sequence.num_generated());
   choice.output.token_ids.assign(generated.begin(), generated.end());
   choice.output.text = choice.stop_checker.take_text();

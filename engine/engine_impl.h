@@ -1,6 +1,7 @@
 // The parts of an Engine: requests, scheduler, sampler. Owned by the Engine; one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,7 +9,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/batch.h"
 #include "engine/engine.h"
 #include "engine/request_state.h"
 #include "engine/sampler.h"
@@ -20,13 +20,16 @@ namespace batchmill {
 class Engine::Impl {
  public:
   Impl(const EngineOptions& options, ModelRunner* runner, const Tokenizer* tokenizer);
+  ~Impl();
 
   std::int32_t max_sequence_tokens() const { return max_sequence_tokens_; }
   void add(Request request);
   StepOutput& step();
   std::int32_t shrink_steps();
   void cancel(RequestId id);
-  bool has_work() const { return !requests_.empty() || !finished_.empty(); }
+  bool has_work() const {
+    return !requests_.empty() || !finished_.empty() || under_way_ != nullptr;
+  }
   std::int32_t cached_prefix_tokens(std::span<const TokenId> prompt) const;
   EngineStats stats() const;
 
@@ -39,10 +42,21 @@ class Engine::Impl {
     std::span<const Draw> draws;
   };
 
-  void run(std::span<const ScheduledSequence> scheduled);
+  // A step from its plan until its tokens are read.
+  struct Step : ScheduledStep {
+    StepDraws draws;  // if the runner draws tokens
+  };
+
+  // Plans the next step and, where the runner draws tokens, begins it.
+  void begin(Step* step);
+  bool can_begin_behind(const Step& step);
+  // Waits for the oldest step's tokens or logits.
+  void end(Step* step);
+  void fail_steps();
   void count_rows(const ScheduledSequence& entry);
-  void use_logits(const ScheduledSequence& entry);
-  bool collect_prompt_logprobs(const ScheduledSequence& entry, RequestState& state);
+  void use_logits(const Step& step, const ScheduledSequence& entry);
+  bool collect_prompt_logprobs(const Step& step, const ScheduledSequence& entry,
+                               RequestState& state);
   void start_choices(RequestState& state, const LogitsRow& row);
   // Samples a choice's next token; ends the choice, or the request, where it is time.
   void advance(RequestState& state, std::int32_t index, const LogitsRow& row);
@@ -52,7 +66,7 @@ class Engine::Impl {
   void end_choice(RequestState& state, ChoiceState& choice, FinishReason reason);
   void fail(RequestState& state);
   void collect(RequestState& state);
-  LogitsRow logits_row(std::int32_t row) const;
+  LogitsRow logits_row(const Step& step, std::int32_t row) const;
   RequestWork& work_of(RequestState& state);
 
   EngineOptions options_;
@@ -66,9 +80,10 @@ class Engine::Impl {
   std::vector<std::unique_ptr<RequestState>> ended_;  // in this step; the step still points at them
   std::vector<RequestOutput> finished_;  // not yet handed out
   StepOutput output_;
-  Batch batch_;
   bool draws_tokens_;  // the runner does
-  StepDraws draws_;  // if it does
+  std::array<Step, 2> steps_;
+  Step* under_way_ = nullptr;  // one of them: begun, and nothing of it read
+  std::int32_t tried_rows_ = 0;  // of the step that was begun or waited for last
   std::vector<float> logits_;  // [most rows brought to the host so far, vocab]
   std::uint64_t next_order_ = 0;
   EngineStats totals_;  // the counters that only grow; num_rows also tells steps apart

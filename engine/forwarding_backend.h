@@ -46,7 +46,11 @@ class ForwardingBackend : public Backend {
   bool draws_tokens(std::int32_t vocab_size) const override {
     return inner_->draws_tokens(vocab_size);
   }
-  void draw(const Tensor& logits, std::span<Draw> draws) override { inner_->draw(logits, draws); }
+  void begin_draws(const Tensor& logits, std::span<const Draw> draws) override {
+    inner_->begin_draws(logits, draws);
+  }
+  void end_draws(std::span<Draw> draws) override { inner_->end_draws(draws); }
+  void drop_draws() noexcept override { inner_->drop_draws(); }
   void begin_step(const Batch& batch, const HeadShape& heads) override {
     inner_->begin_step(batch, heads);
   }

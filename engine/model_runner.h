@@ -25,16 +25,29 @@ class ModelRunner {
   // the step's slots are then undefined, all others are untouched.
   virtual void forward(const Batch& batch, std::span<float> logits) = 0;
 
-  // Whether the runner can choose tokens where the logits are.
+  // Whether the runner can choose tokens where the logits are. It runs steps by begin() and end()
+  // then, and one step may be begun behind another: at most two are under way. They are computed in
+  // the order in which they were begun. If either function throws, all steps under way have failed:
+  // drop_steps() must follow.
   virtual bool draws_tokens() const { return false; }
 
-  // For runners that draw tokens. As forward(), but draws what Sampler would for each of `draws`,
-  // and writes the logits of `host_rows` alone, indices into batch.logits_rows that ascend.
-  virtual void forward_and_draw(const Batch& /*batch*/, std::span<Draw> /*draws*/,
-                                std::span<const std::int32_t> /*host_rows*/,
-                                std::span<float> /*logits*/) {
+  // Queues forward() and draws from its logits; returns when it can. What `batch` and `draws` point
+  // to may change then. Tokens that are not known (batch.drawn_tokens; in a draw's context the last
+  // of `generated`) are those of the step before, which has the draws that are named.
+  virtual void begin(const Batch& /*batch*/, std::span<const Draw> /*draws*/) {
     throw std::logic_error("this runner draws no tokens");
   }
+
+  // Waits for the oldest step under way. Fills in its draws' tokens, those that Sampler gives, and
+  // writes the logits of `host_rows`, indices into its batch.logits_rows that ascend. No step may
+  // have been begun behind one with host rows.
+  virtual void end(std::span<Draw> /*draws*/, std::span<const std::int32_t> /*host_rows*/,
+                   std::span<float> /*logits*/) {
+    throw std::logic_error("this runner draws no tokens");
+  }
+
+  // Waits for the steps under way and forgets them, whatever became of them.
+  virtual void drop_steps() noexcept {}
 
   // Of the logits that the last forward() wrote, if the runner knows it; unchanged until the next.
   virtual LogitsScan* logits_scan() { return nullptr; }

@@ -22,6 +22,10 @@ struct EngineOptions {
   // Generated tokens for which room must be free before a sequence starts (fewer if max_tokens is).
   std::int32_t generation_reserve_tokens = 64;
 
+  // Whether a step is begun before the tokens of the one ahead of it are read, where the runner
+  // draws tokens (ModelRunner::begin). Answers are the same.
+  bool runs_ahead = true;
+
   // Ids that end a choice (end of sequence, end of turn), unless ignore_eos.
   std::vector<TokenId> eos_token_ids;
 };

@@ -34,7 +34,7 @@ PrefixTree::PrefixTree(BlockPool* pool, std::int32_t block_size_tokens)
   }
   for (Node& node : nodes_) node.children.shrink_to_fit();  // memory_ keeps it
   for (auto& queue : eviction_queues_) queue.reserve(num_nodes);
-  pending_.reserve(num_nodes);
+  open_.reserve(num_nodes);
   pinned_.reserve(num_nodes);
 }
 
@@ -105,13 +105,13 @@ void PrefixTree::attach(NodeId parent, std::span<const TokenId> content, const B
   node.parent = parent;
   node.depth = at(parent).depth + 1;
   node.num_tokens = static_cast<std::int32_t>(content.size());
-  node.pending = pending;
   node.wanted = true;
-  node.last_use = clock_;
+  node.step = pending ? planned_step_ : 0;
+  node.last_use = planned_step_;
   node.block = block.share();
   pool_->set_cached(id, true);
   ++num_nodes_;
-  if (pending) pending_.push_back(id);
+  if (pending) open_.push_back(id);
   queue_if_leaf(id);
 }
 
@@ -149,10 +149,10 @@ void PrefixTree::remove(NodeId id) {
   const std::size_t place = lower_bound(at(parent), tokens(id));
   assert(siblings[place] == id);
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(place));
-  if (node.pending) std::erase(pending_, id);
+  if (!is_committed(id)) std::erase(open_, id);
   node.children.shrink_to_fit();
   node.parent = kNoBlock;
-  node.pending = false;
+  node.step = 0;
   --num_nodes_;
   pool_->set_cached(id, false);
   node.block.reset();
@@ -176,14 +176,16 @@ void PrefixTree::set_wanted(NodeId id, bool wanted) {
 }
 
 void PrefixTree::commit() {
-  for (const NodeId node : pending_) at(node).pending = false;
-  pending_.clear();
-  ++clock_;
+  ++committed_step_;
+  planned_step_ = std::max(planned_step_, committed_step_ + 1);
+  const auto first_open =
+      std::ranges::find_if(open_, [this](NodeId node) { return !is_committed(node); });
+  open_.erase(open_.begin(), first_open);
 }
 
 void PrefixTree::rollback() {
-  while (!pending_.empty()) remove(pending_.back());
-  ++clock_;
+  while (!open_.empty()) remove(open_.back());
+  committed_step_ = planned_step_++;
 }
 
 bool PrefixTree::evict_one() {

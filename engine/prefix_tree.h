@@ -3,8 +3,10 @@
 // that others copy from. The tree owns one reference to each of its blocks. Tokens are compared,
 // there are no hashes. One owner: the BlockManager; one thread.
 //
-// Nodes inserted since the last commit() are pending: their content is computed by the step under
-// way. They may be shared by reference within that step, but not copied from.
+// Steps have numbers: one is planned, those before it that have not been committed are under way on
+// the device. A node is computed by the step that it was inserted for. While that step is planned
+// the node is pending: it may be shared by reference, but not copied from. It stays if that step is
+// committed, and leaves the tree if it fails.
 #pragma once
 
 #include <array>
@@ -38,7 +40,8 @@ class PrefixTree {
   NodeId parent(NodeId node) const { return at(node).parent; }
   // Full blocks from the root to this node, the node's own included; 0 for the root.
   std::int32_t depth(NodeId node) const { return at(node).depth; }
-  bool is_pending(NodeId node) const { return at(node).pending; }
+  bool is_pending(NodeId node) const { return at(node).step == planned_step_; }
+  bool is_committed(NodeId node) const { return at(node).step <= committed_step_; }
   bool contains(BlockId block) const { return at(block).parent != kNoBlock; }
   std::int32_t num_nodes() const { return num_nodes_; }
   std::span<const TokenId> tokens(NodeId node) const;
@@ -58,13 +61,18 @@ class PrefixTree {
 
   BlockRef share(NodeId node);
   // Marks a node as used now.
-  void touch(NodeId node) { at(node).last_use = clock_; }
+  void touch(NodeId node) { at(node).last_use = planned_step_; }
   // Whether a later request is known to begin with this node's tokens, or may (as for nodes that
   // nothing was said about). Others are evicted first.
   void set_wanted(NodeId node, bool wanted);
 
-  // The step succeeded: pending nodes become valid. It failed: they leave the tree.
+  std::uint64_t planned_step() const { return planned_step_; }
+  std::uint64_t committed_step() const { return committed_step_; }
+  // The planned step is under way, and the next one is planned.
+  void advance() { ++planned_step_; }
+  // The oldest step that was not committed has succeeded; advances if it is the planned one.
   void commit();
+  // All of them have failed, the planned one too: their nodes leave the tree.
   void rollback();
 
   // Gives up a leaf that nobody else references: one that is not wanted if there is one, the least
@@ -76,10 +84,10 @@ class PrefixTree {
     NodeId parent = kNoBlock;  // kNoBlock: not in the tree
     std::int32_t depth = 0;
     std::int32_t num_tokens = 0;
-    bool pending = false;
     bool wanted = true;
     std::array<bool, 2> queued = {};  // has an entry in that eviction queue
-    std::uint64_t last_use = 0;
+    std::uint64_t step = 0;  // that computes it
+    std::uint64_t last_use = 0;  // the step that was planned then
     BlockRef block;
     std::pmr::vector<NodeId> children;  // sorted by their tokens
   };
@@ -103,13 +111,14 @@ class PrefixTree {
   std::pmr::unsynchronized_pool_resource memory_;
   std::vector<Node> nodes_;  // [num_blocks + 1], by block id; the last is the root
   std::vector<TokenId> tokens_;  // [num_blocks, block_size]
-  std::vector<NodeId> pending_;  // in insertion order: parents before children
+  std::vector<NodeId> open_;  // not committed, in insertion order: parents before children
   // Heaps of leaves by last use, oldest on top: [0] of those that are not wanted, [1] of the
   // others. Entries may be out of date (the node was used, changed its kind, left the tree or got
   // children since): evict_from() checks and repairs.
   std::array<std::vector<QueueEntry>, 2> eviction_queues_;
   std::vector<NodeId> pinned_;  // scratch of evict_from
-  std::uint64_t clock_ = 1;  // counts commits and rollbacks
+  std::uint64_t planned_step_ = 1;
+  std::uint64_t committed_step_ = 0;
   std::int32_t num_nodes_ = 0;
 };
 

@@ -84,6 +84,7 @@ struct EngineStats {
   std::int64_t prefix_hits_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_rows = 0;  // rows that entered layer 0
+  std::int64_t num_dropped_rows = 0;  // besides them: of sequences that had ended meanwhile
   std::int64_t num_prefill_rows = 0;
   std::int64_t num_decode_rows = 0;
 };

@@ -18,7 +18,6 @@ Scheduler::Scheduler(const EngineOptions& options, std::int32_t num_blocks,
       watermark_blocks_(std::max(1, num_blocks / kWatermarkDivisor)),
       blocks_(num_blocks, block_size_tokens) {
   running_.reserve(static_cast<std::size_t>(options.max_num_seqs));
-  step_.reserve(static_cast<std::size_t>(options.max_num_seqs));
 }
 
 void Scheduler::add(Sequence* sequence) {
@@ -41,8 +40,9 @@ void Scheduler::limit_step(std::int32_t rows) {
   options_.max_num_batched_tokens = std::min(options_.max_num_batched_tokens, rows);
 }
 
-const std::vector<ScheduledSequence>& Scheduler::schedule(Batch& batch) {
-  step_.clear();
+void Scheduler::schedule(ScheduledStep* step) {
+  step_ = step;
+  step_->sequences.clear();
   rows_left_ = options_.max_num_batched_tokens;
   prompt_logits_rows_left_ = max_prompt_logits_rows_;
   num_logits_rows_ = 0;
@@ -56,7 +56,7 @@ const std::vector<ScheduledSequence>& Scheduler::schedule(Batch& batch) {
   };
   schedule_prefills();
   // Only sequences in prefill, each holding blocks that another lacks: the latest gives way.
-  while (step_.empty() && running_.size() > 1) {
+  while (step_->sequences.empty() && running_.size() > 1) {
     preempt_latest();
     schedule_prefills();
   }
@@ -64,15 +64,46 @@ const std::vector<ScheduledSequence>& Scheduler::schedule(Batch& batch) {
 
   // With one sequence left, every other block is free or evictable, and add() made sure that it
   // fits: work without a row would be a broken invariant.
-  if (step_.empty() && !(running_.empty() && waiting_.empty())) std::abort();
-  fill(batch);
-  return step_;
+  if (step_->sequences.empty() && !(running_.empty() && waiting_.empty())) std::abort();
+  fill_batch();
+}
+
+void Scheduler::advance(const ScheduledStep& step) {
+  blocks_.advance();
+  for (const ScheduledSequence& entry : step.sequences) {
+    if (entry.draws && entry.sequence != nullptr) entry.sequence->add(kNoToken);
+  }
+}
+
+bool Scheduler::can_plan_ahead() const {
+  std::int32_t num_decodes = 0;
+  std::int32_t num_new_blocks = 0;
+  std::int32_t shortest_prefill_blocks = blocks_.pool().num_blocks();
+  for (const Sequence* sequence : running_) {
+    if (sequence->is_ending()) continue;
+    const std::int32_t needed = blocks_.blocks_for(sequence->size());
+    if (sequence->is_decoding()) {
+      ++num_decodes;
+      num_new_blocks += std::max(0, needed - static_cast<std::int32_t>(sequence->blocks.size()));
+    } else {
+      shortest_prefill_blocks = std::min(shortest_prefill_blocks, needed);
+    }
+  }
+  if (num_decodes > 0) return num_new_blocks <= blocks_.num_available();
+  // Whatever it shares or copies, there is a block for its rows.
+  return shortest_prefill_blocks < blocks_.num_available();
+}
+
+void Scheduler::publish_drawn(const ScheduledStep& step) {
+  for (const ScheduledSequence& entry : step.sequences) {
+    if (entry.is_drawn && entry.sequence != nullptr) blocks_.publish(*entry.sequence, false);
+  }
 }
 
 void Scheduler::schedule_decodes() {
   for (std::size_t i = 0; i < running_.size() && rows_left_ > 0; ++i) {
     Sequence* sequence = running_[i];
-    if (!sequence->is_decoding()) continue;
+    if (!sequence->is_decoding() || sequence->is_ending()) continue;
     bool has_block = blocks_.extend(*sequence, 1) > 0;
     while (!has_block) {
       const bool was_last = running_.back() == sequence;
@@ -85,7 +116,7 @@ void Scheduler::schedule_decodes() {
 }
 
 void Scheduler::schedule_prefill(Sequence& sequence) {
-  if (rows_left_ == 0) return;
+  if (rows_left_ == 0 || sequence.is_ending()) return;
   if (sequence.wants_prompt_logprobs() && prompt_logits_rows_left_ == 0) return;
   if (!blocks_.match(sequence)) return;
 
@@ -140,23 +171,26 @@ void Scheduler::preempt_latest() {
 void Scheduler::take(Sequence& sequence, std::int32_t num_rows, std::int32_t num_logits_rows) {
   const std::int32_t begin = sequence.num_computed_tokens;
   sequence.num_scheduled_tokens = num_rows;
-  const bool ends_prefill = begin + num_rows == sequence.size() && !sequence.is_decoding();
-  blocks_.publish(sequence, ends_prefill);
-  step_.push_back({&sequence, begin, num_rows, num_logits_rows_, num_logits_rows});
+  const bool draws = begin + num_rows == sequence.size();
+  blocks_.publish(sequence, /*with_tail=*/draws && !sequence.is_decoding());
+  step_->sequences.push_back({&sequence, begin, num_rows, num_logits_rows_, num_logits_rows, draws,
+                              sequence.is_newest_unknown()});
   rows_left_ -= num_rows;
   num_logits_rows_ += num_logits_rows;
 }
 
-void Scheduler::fill(Batch& batch) const {
+void Scheduler::fill_batch() const {
+  Batch& batch = step_->batch;
   batch.clear();
   const std::int32_t block_size = blocks_.block_size();
-  for (const ScheduledSequence& entry : step_) {
+  for (const ScheduledSequence& entry : step_->sequences) {
     batch.max_blocks =
         std::max(batch.max_blocks, static_cast<std::int32_t>(entry.sequence->blocks.size()));
   }
   batch.cu_seqlens.push_back(0);
-  for (const ScheduledSequence& entry : step_) {
+  for (const ScheduledSequence& entry : step_->sequences) {
     const Sequence& sequence = *entry.sequence;
+    if (entry.is_drawn) batch.drawn_tokens.push_back({batch.num_tokens(), sequence.draw});
     const std::int32_t end = entry.begin + entry.num_rows;
     for (std::int32_t position = entry.begin; position < end; ++position) {
       const auto& block = sequence.blocks[static_cast<std::size_t>(position / block_size)];

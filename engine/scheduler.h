@@ -15,11 +15,19 @@ namespace batchmill {
 
 // One sequence's share of a step: rows for its tokens [begin, begin + num_rows).
 struct ScheduledSequence {
-  Sequence* sequence = nullptr;
+  Sequence* sequence = nullptr;  // null: it ended while the step was under way
   std::int32_t begin = 0;
   std::int32_t num_rows = 0;
   std::int32_t first_logits_row = 0;  // index into Batch::logits_rows
   std::int32_t num_logits_rows = 0;  // always the last ones of its rows
+  bool draws = false;  // the next token, from the last row's logits
+  bool is_drawn = false;  // its one row's token is drawn by the step before
+};
+
+// What a step computes. Lists keep their memory.
+struct ScheduledStep {
+  std::vector<ScheduledSequence> sequences;
+  Batch batch;
 };
 
 class Scheduler {
@@ -30,18 +38,27 @@ class Scheduler {
 
   // Queues a sequence at its place in the admission order.
   void add(Sequence* sequence);
-  // Forgets a sequence, waiting or running, and gives up its blocks. Not within a step.
+  // Forgets a sequence, waiting or running, and gives up its blocks. Not while a step is planned.
   void remove(Sequence* sequence);
 
   // Later steps have at most so many rows.
   void limit_step(std::int32_t rows);
 
-  // Fills `batch` with the next step's rows: running decodes first, then prefill chunks of running
-  // sequences, then of newly admitted ones. Nothing to do: an empty batch. commit() or rollback()
-  // must follow before anything else.
-  const std::vector<ScheduledSequence>& schedule(Batch& batch);
+  // Plans the next step: running decodes first, then prefill chunks of running sequences, then of
+  // newly admitted ones. Nothing to do: no sequences.
+  void schedule(ScheduledStep* step);
+  // The oldest step that was planned has succeeded. Or all of them have failed.
   void commit() { blocks_.commit(); }
   void rollback() { blocks_.rollback(); }
+
+  // The planned step is under way, so that the next one can be planned behind it. What it draws are
+  // tokens that are not known yet.
+  void advance(const ScheduledStep& step);
+  // Whether a step planned behind one under way has rows, and nobody has to give way for them.
+  bool can_plan_ahead() const;
+  // The step was planned ahead, and the tokens that were not known then are: enters the blocks that
+  // they fill.
+  void publish_drawn(const ScheduledStep& step);
 
   const BlockManager& blocks() const { return blocks_; }
   const std::vector<Sequence*>& running() const { return running_; }
@@ -54,7 +71,7 @@ class Scheduler {
   bool fits(const Sequence& sequence) const;
   void preempt_latest();
   void take(Sequence& sequence, std::int32_t num_rows, std::int32_t num_logits_rows);
-  void fill(Batch& batch) const;
+  void fill_batch() const;
 
   EngineOptions options_;
   std::int32_t max_prompt_logits_rows_;
@@ -62,7 +79,7 @@ class Scheduler {
   BlockManager blocks_;
   std::deque<Sequence*> waiting_;  // by order
   std::vector<Sequence*> running_;  // by time of admission
-  std::vector<ScheduledSequence> step_;
+  ScheduledStep* step_ = nullptr;  // that is planned
   std::int32_t rows_left_ = 0;  // of this step
   std::int32_t prompt_logits_rows_left_ = 0;  // of this step
   std::int32_t num_logits_rows_ = 0;  // of this step

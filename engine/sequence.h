@@ -25,7 +25,8 @@ struct Sequence {
   RequestState* request = nullptr;
   SequenceOrder order;
 
-  std::vector<TokenId> tokens;  // prompt, then generated
+  // Prompt, then generated. The last is kNoToken if a step under way draws it.
+  std::vector<TokenId> tokens;
   std::int32_t num_prompt_tokens = 0;
   std::int32_t max_size = 0;  // tokens.size() never passes this
   // Rows of this sequence must all give logits up to here: no prefix may be reused past what was
@@ -39,7 +40,8 @@ struct Sequence {
   std::vector<BlockRef> blocks;
   BlockId cursor = kNoBlock;
   std::int32_t num_computed_tokens = 0;
-  std::int32_t num_scheduled_tokens = 0;  // this step
+  std::int32_t num_scheduled_tokens = 0;  // by the planned step
+  std::int32_t draw = 0;  // the newest token's, among its step's draws
   std::int32_t reserved_tokens = 0;  // length that admission made sure there is room for
 
   // Generated tokens whose KV was computed at least once.
@@ -49,6 +51,16 @@ struct Sequence {
 
   std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t num_generated() const { return size() - num_prompt_tokens; }
+  bool is_newest_unknown() const { return tokens.back() == kNoToken; }
+  void add(TokenId token) {
+    forget_unknown();
+    tokens.push_back(token);
+  }
+  void forget_unknown() {
+    if (is_newest_unknown()) tokens.pop_back();
+  }
+  // Whatever the token under way is, it is the last.
+  bool is_ending() const { return is_newest_unknown() && size() >= max_size; }
   // Only the newest token's KV is missing.
   bool is_decoding() const { return num_generated() > 0 && num_computed_tokens == size() - 1; }
   bool wants_prompt_logprobs() const { return num_logprob_rows >= 0; }

@@ -23,10 +23,10 @@ void StepDraws::collect(std::span<const ScheduledSequence> scheduled,
   host_rows_.clear();
   for (const ScheduledSequence& entry : scheduled) {
     if (entry.num_logits_rows == 0) continue;
-    const Sequence& sequence = *entry.sequence;
+    Sequence& sequence = *entry.sequence;
     const SamplingParams& params = sequence.request->request.params;
     if (!params.logprobs && !sequence.wants_prompt_logprobs()) {
-      add_draws(sequence, eos_token_ids);  // one row, the sequence's last
+      add_draws(&sequence, eos_token_ids);  // one row, the sequence's last
       continue;
     }
     for (std::int32_t i = 0; i < entry.num_logits_rows; ++i) {
@@ -36,15 +36,16 @@ void StepDraws::collect(std::span<const ScheduledSequence> scheduled,
   }
 }
 
-void StepDraws::add_draws(const Sequence& sequence, std::span<const TokenId> eos_token_ids) {
+void StepDraws::add_draws(Sequence* sequence, std::span<const TokenId> eos_token_ids) {
   // The first token of every choice is drawn where the prompt ends.
-  const bool is_first = !sequence.request->has_prefill_ended;
-  const std::int32_t begin = is_first ? 0 : sequence.order.choice;
-  const std::int32_t end = is_first ? sequence.request->request.num_choices : begin + 1;
+  const bool is_first = sequence->num_generated() == 0;
+  const std::int32_t begin = is_first ? 0 : sequence->order.choice;
+  const std::int32_t end = is_first ? sequence->request->request.num_choices : begin + 1;
+  sequence->draw = static_cast<std::int32_t>(draws_.size());
   const auto row = static_cast<std::int32_t>(places_.size());
   places_.push_back({static_cast<std::int32_t>(draws_.size()), end - begin});
   for (std::int32_t choice = begin; choice < end; ++choice) {
-    draws_.push_back({sampling_context(sequence, choice, eos_token_ids), row});
+    draws_.push_back({sampling_context(*sequence, choice, eos_token_ids), row});
   }
 }
 

@@ -18,6 +18,7 @@ SamplingContext sampling_context(const Sequence& sequence, std::int32_t choice,
 class StepDraws {
  public:
   // Before the step runs. What wants log-probabilities is sampled where the logits are looked at.
+  // Tells the sequences which draws their next tokens are.
   void collect(std::span<const ScheduledSequence> scheduled,
                std::span<const TokenId> eos_token_ids);
 
@@ -36,7 +37,7 @@ class StepDraws {
     std::int32_t num_draws = 0;  // 0: it is in host_rows_
   };
   const Place& place(std::int32_t row) const { return places_[static_cast<std::size_t>(row)]; }
-  void add_draws(const Sequence& sequence, std::span<const TokenId> eos_token_ids);
+  void add_draws(Sequence* sequence, std::span<const TokenId> eos_token_ids);
 
   std::vector<Place> places_;  // [logits rows]
   std::vector<Draw> draws_;

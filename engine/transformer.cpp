@@ -33,15 +33,16 @@ void Transformer::forward(const Batch& batch, std::span<float> logits) {
   backend_->download(output, logits.first(static_cast<std::size_t>(num_logits) * output.cols));
 }
 
-void Transformer::forward_and_draw(const Batch& batch, std::span<Draw> draws,
-                                   std::span<const std::int32_t> host_rows,
-                                   std::span<float> logits) {
-  check_room(host_rows.size(), logits);
+void Transformer::begin(const Batch& batch, std::span<const Draw> draws) {
   run(batch, {});
-  if (!draws.empty()) {
-    backend_->draw(act_.logits.first_rows(static_cast<std::int32_t>(batch.logits_rows.size())),
-                   draws);
-  }
+  const auto num_logits = static_cast<std::int32_t>(batch.logits_rows.size());
+  backend_->begin_draws(act_.logits.first_rows(num_logits), draws);
+}
+
+void Transformer::end(std::span<Draw> draws, std::span<const std::int32_t> host_rows,
+                      std::span<float> logits) {
+  check_room(host_rows.size(), logits);
+  backend_->end_draws(draws);
   // Rows beside each other come at once.
   for (std::size_t begin = 0; begin < host_rows.size();) {
     std::size_t end = begin + 1;
@@ -59,7 +60,7 @@ void Transformer::run(const Batch& batch, std::span<float> host) {
   const auto num_logits = static_cast<std::int32_t>(batch.logits_rows.size());
   reserve_rows(num_rows);
   reserve_logits_rows(num_logits);
-  begin(batch);
+  begin_step(batch);
   is_scanned_ = false;
   if (num_rows == 0) return;
   const auto operations = [&](std::int32_t rows) {
@@ -77,7 +78,7 @@ void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
   }
   reserve_rows(batch.num_tokens());
   reserve_logits_rows(num_seqs);
-  begin(batch);
+  begin_step(batch);
   if (num_seqs == 0) return;
   num_logits_ = 0;
   run_layers(batch.num_tokens());
@@ -86,7 +87,7 @@ void Transformer::embed(const Batch& batch, std::span<float> embeddings) {
   backend_->download(pooled, embeddings.first(static_cast<std::size_t>(num_seqs) * pooled.cols));
 }
 
-void Transformer::begin(const Batch& batch) {
+void Transformer::begin_step(const Batch& batch) {
   backend_->begin_step(batch, heads_);
   backend_->copy_blocks(*cache_);
 }

@@ -29,8 +29,10 @@ class Transformer : public ModelRunner {
   std::int32_t num_blocks() const override { return cache_->shape().num_blocks; }
   void forward(const Batch& batch, std::span<float> logits) override;
   bool draws_tokens() const override { return backend_->draws_tokens(config_.vocab_size); }
-  void forward_and_draw(const Batch& batch, std::span<Draw> draws,
-                        std::span<const std::int32_t> host_rows, std::span<float> logits) override;
+  void begin(const Batch& batch, std::span<const Draw> draws) override;
+  void end(std::span<Draw> draws, std::span<const std::int32_t> host_rows,
+           std::span<float> logits) override;
+  void drop_steps() noexcept override { backend_->drop_draws(); }
   LogitsScan* logits_scan() override { return is_scanned_ ? &scan_ : nullptr; }
 
   // Embeddings of unit length [S, H] of the batch's sequences; encoders only.
@@ -71,7 +73,7 @@ class Transformer : public ModelRunner {
   void reserve_rows(std::int32_t rows);
   void reserve_logits_rows(std::int32_t rows);
   void check_room(std::size_t num_rows, std::span<float> logits) const;
-  void begin(const Batch& batch);
+  void begin_step(const Batch& batch);
   // A whole step: leaves logits [R, V] in the backend's memory, or in `host` if the backend can and
   // it is not empty.
   void run(const Batch& batch, std::span<float> host);

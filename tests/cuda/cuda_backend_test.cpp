@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "cuda/emulation/work_queue.h"
 #include "engine/cpu/cpu_runner.h"
 #include "engine/engine.h"
 #include "engine/model_files.h"
@@ -23,15 +25,36 @@ namespace {
 constexpr std::int32_t kBlockTokens = 16;
 constexpr float kCloseCall = 0.15f;  // a difference of logits that roundings can turn round
 
-// Counts the rows of logits that come to the host.
+// Counts the rows of logits that come to the host, and steps begun before what the step before drew
+// was read.
 class CountingBackend : public CudaBackend {
  public:
   using CudaBackend::CudaBackend;
+  void begin_draws(const Tensor& logits, std::span<const Draw> draws) override {
+    CudaBackend::begin_draws(logits, draws);
+    if (++num_under_way_ == 2) ++num_steps_ahead;
+  }
+  void end_draws(std::span<Draw> draws) override {
+    const std::size_t before = emulation::num_waiting();
+    CudaBackend::end_draws(draws);
+    // The step's own work has run now, and not before. Of the step behind it none has.
+    const std::size_t after = emulation::num_waiting();
+    if (before > after && after >= kLeastWork * (num_under_way_ - 1)) ++num_late_steps;
+    ++num_steps;
+    --num_under_way_;
+  }
   void download(const Tensor& device, std::span<float> host) override {
     num_rows += device.rows;
     CudaBackend::download(device, host);
   }
   std::int64_t num_rows = 0;
+  std::int64_t num_steps = 0;
+  std::int64_t num_steps_ahead = 0;
+  std::int64_t num_late_steps = 0;  // computed when somebody waited for them
+
+ private:
+  static constexpr std::size_t kLeastWork = 20;  // pieces of a step
+  std::size_t num_under_way_ = 0;
 };
 
 struct CudaModel {
@@ -232,6 +255,52 @@ TEST(CudaDrawTest, DrawsTheTokensThatTheHostSamples) {
       EXPECT_EQ(cuda.backend->num_rows, wanted_rows);
     } else {
       EXPECT_GT(cuda.backend->num_rows, 2 * wanted_rows);
+    }
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+}
+
+// Recorded steps and others, in an engine that reads each step's tokens before it begins the next,
+// and in one that does not.
+TEST(CudaDrawTest, StepsBegunAheadGiveTheSameTokens) {
+  const ModelFiles model = read_model_folder(std::string(BATCHMILL_TEST_DATA) + "/models/llama3");
+  EngineOptions options;
+  options.max_num_seqs = 12;
+  options.max_num_batched_tokens = 90;
+  options.max_context_tokens = model.config.max_context_tokens;
+  options.eos_token_ids = {7, 8};
+  std::array<std::vector<std::vector<TokenId>>, 2> tokens;
+  for (const bool runs_ahead : {false, true}) {
+    options.runs_ahead = runs_ahead;
+    CudaModel cuda(model, 256);
+    Engine engine(options, cuda.runner.get(), nullptr);
+    tokens[runs_ahead].resize(44 * 3);
+    for (Request& request : requests_of_every_kind()) {
+      request.params.logprobs.reset();
+      request.params.prompt_logprobs = false;
+      request.params.max_tokens = 4 + static_cast<std::int32_t>(request.id % 17);
+      engine.add(std::move(request));
+    }
+    while (engine.has_work()) {
+      for (const RequestOutput& output : engine.step().finished) {
+        EXPECT_EQ(output.error, "");
+        for (std::size_t i = 0; i < output.choices.size(); ++i) {
+          tokens[runs_ahead][output.id * 3 + i] = output.choices[i].token_ids;
+        }
+      }
+    }
+    const EngineStats stats = engine.stats();
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+    EXPECT_EQ(stats.num_preemptions, 0);
+    EXPECT_GT(cuda.backend->num_replayed_steps(), 5);
+    if (runs_ahead) {
+      EXPECT_GT(stats.num_dropped_rows, 0);
+      EXPECT_EQ(cuda.backend->num_steps_ahead, cuda.backend->num_steps - 1);
+      // But for the first ones, for which memory grows.
+      EXPECT_GT(cuda.backend->num_late_steps, cuda.backend->num_steps * 2 / 3);
+    } else {
+      EXPECT_EQ(stats.num_dropped_rows, 0);
+      EXPECT_EQ(cuda.backend->num_steps_ahead, 0);
     }
   }
   EXPECT_EQ(tokens[0], tokens[1]);

@@ -54,6 +54,7 @@ BUDGETS = {
     "row_kernel": (128, 40, ("ld.global.v4", "st.global.v4"), None),
     "sample_kernel": (512, 64, (), None),
     "store_kernel": (128, 64, ("ld.global.v4", "st.global.v4"), None),
+    "take_drawn_kernel": (128, 32, (), None),
     "wide_attention_kernel": (wide_threads, 255, ("cp.async.cg", "ldmatrix", "mma.sync"),
                               wide_shared_bytes),
 }

@@ -1,5 +1,6 @@
 #include "cuda/row_kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/cuda/check.h"
@@ -50,6 +51,30 @@ KERNEL_CHECK(gather_and_add_rows) {
   }
   check.expect_near("gathered", gathered.read(), rows, 0.0);
   check.expect_near("added", sum.read(), sums, 1e-7);
+}
+
+// A draw that chose no token gives one all the same: the row has to have an embedding.
+KERNEL_CHECK(take_drawn) {
+  constexpr std::int32_t kDrawn = 200;  // more than a block
+  std::vector<std::int32_t> ids(300, 5);
+  std::vector<std::int32_t> chosen(150);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    chosen[i] = i % 9 == 4 ? -1 : static_cast<std::int32_t>(1000 + i);
+  }
+  std::vector<std::int32_t> drawn;  // [kDrawn][2]
+  std::vector<std::int32_t> expected = ids;
+  for (std::int32_t i = 0; i < kDrawn; ++i) {
+    const std::int32_t place = i + i / 3;
+    const std::int32_t draw = i * 7 % 150;
+    drawn.insert(drawn.end(), {place, draw});
+    expected[static_cast<std::size_t>(place)] = std::max(chosen[static_cast<std::size_t>(draw)], 0);
+  }
+  const DeviceArray<std::int32_t> device_ids(&check, ids);
+  const DeviceArray<std::int32_t> device_chosen(&check, chosen);
+  const DeviceArray<std::int32_t> device_drawn(&check, drawn);
+  launch_take_drawn(device_drawn.data(), device_chosen.data(), device_ids.data(), kDrawn,
+                    check.stream());
+  check.expect(device_ids.read() == expected, "rows have other tokens");
 }
 
 KERNEL_CHECK(mean_rows) {

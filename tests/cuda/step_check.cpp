@@ -101,6 +101,54 @@ KERNEL_CHECK(steps_draw_from_their_logits) {
   check.expect(own.num_replayed_steps() > 0, "no step was replayed");
 }
 
+// Each step is begun before the tokens of the one before it are read, and takes them on the device.
+// The order of the sequences changes from step to step.
+KERNEL_CHECK(steps_begun_ahead_draw_the_same_tokens) {
+  const GoldenModel& model = golden_models()[0];
+  constexpr std::int32_t kPrompt = 5;
+  constexpr std::int32_t kSteps = 9;
+  std::vector<std::vector<TokenId>> tokens[2];
+  for (const bool ahead : {false, true}) {
+    StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+    own.set_options({true, false, true});
+    constexpr std::int32_t kRoom = kPrompt + kSteps;
+    std::vector<StepSequence> sequences = make_sequences({kRoom, kRoom, kRoom}, kGoldenBlocks);
+    tokens[ahead].resize(3);
+    const auto read = [&](std::int32_t step) {
+      const std::vector<Draw>& drawn = own.end();
+      for (std::int32_t i = 0; i < 3; ++i) {
+        tokens[ahead][static_cast<std::size_t>((i + step) % 3)].push_back(
+            drawn[static_cast<std::size_t>(i)].token);
+      }
+    };
+    for (std::int32_t step = 0; step < kSteps; ++step) {
+      Batch batch = begin_batch(kGoldenContextTokens / kStepBlockTokens);
+      for (std::int32_t i = 0; i < 3; ++i) {
+        const std::int32_t place = (i + step) % 3;
+        StepSequence& sequence = sequences[static_cast<std::size_t>(place)];
+        if (step == 0) {
+          for (std::int32_t t = 0; t < kPrompt; ++t) {
+            sequence.tokens.push_back((t * 13 + place * 7) % model.shape.vocab);
+          }
+          add_rows(&sequence, kPrompt, &batch);
+        } else if (ahead) {
+          add_drawn_row(&sequence, (i + 1) % 3, &batch);
+        } else {
+          sequence.tokens.push_back(tokens[ahead][static_cast<std::size_t>(place)].back());
+          add_rows(&sequence, 1, &batch);
+        }
+      }
+      own.begin(batch);
+      if (!ahead) read(step);
+      if (ahead && step > 0) read(step - 1);
+    }
+    if (ahead) read(kSteps - 1);
+    check.expect(own.num_replayed_steps() > 0, "no step was replayed");
+  }
+  check.expect(tokens[0][0].size() == kSteps, "tokens are missing");
+  check.expect(tokens[0] == tokens[1], "steps begun ahead draw other tokens");
+}
+
 KERNEL_CHECK(steps_replayed_give_the_bits_of_steps_sent) {
   const GoldenModel& model = golden_models()[0];
   std::vector<std::vector<float>> logits[2];

@@ -72,21 +72,31 @@ std::int64_t StepModel::weight_bytes() const {
 }
 
 std::vector<float>& StepModel::run(const Batch& batch) {
-  drawn_.clear();
   if (probe_->options.draws) {
     logits_.clear();
-    for (std::size_t i = 0; i < batch.logits_rows.size(); ++i) {
-      Draw draw;
-      draw.context.params = &greedy_;
-      draw.logits_row = static_cast<std::int32_t>(i);
-      drawn_.push_back(draw);
-    }
-    transformer_->forward_and_draw(batch, drawn_, {}, {});
+    begin(batch);
+    end();
     return logits_;
   }
   logits_.resize(batch.logits_rows.size() * static_cast<std::size_t>(config_.vocab_size));
   transformer_->forward(batch, logits_);
   return logits_;
+}
+
+void StepModel::begin(const Batch& batch) {
+  std::vector<Draw>& draws = under_way_.emplace_back(batch.logits_rows.size());
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    draws[i].context.params = &greedy_;
+    draws[i].logits_row = static_cast<std::int32_t>(i);
+  }
+  transformer_->begin(batch, draws);
+}
+
+const std::vector<Draw>& StepModel::end() {
+  drawn_ = std::move(under_way_.front());
+  under_way_.pop_front();
+  transformer_->end(drawn_, {}, {});
+  return drawn_;
 }
 
 std::vector<StepSequence> make_sequences(const std::vector<std::int32_t>& room_tokens,
@@ -127,6 +137,13 @@ void add_rows(StepSequence* sequence, std::int32_t rows, Batch* batch) {
               batch->block_tables.begin() + static_cast<std::ptrdiff_t>(first));
   batch->logits_rows.push_back(batch->num_tokens() - 1);
   sequence->num_computed = end;
+}
+
+void add_drawn_row(StepSequence* sequence, std::int32_t draw, Batch* batch) {
+  sequence->tokens.resize(static_cast<std::size_t>(sequence->num_computed));
+  sequence->tokens.push_back(kNoToken);
+  batch->drawn_tokens.push_back({batch->num_tokens(), draw});
+  add_rows(sequence, 1, batch);
 }
 
 }  // namespace batchmill::testing

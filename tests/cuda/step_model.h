@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -42,6 +43,10 @@ class StepModel {
   // Logits of the batch's rows, [R][vocab], until the next call; empty if tokens are drawn.
   std::vector<float>& run(const Batch& batch);
 
+  // Begins a step that draws greedy tokens; waits for the oldest one's. At most two are under way.
+  void begin(const Batch& batch);
+  const std::vector<Draw>& end();
+
  private:
   class Probe;
   ModelConfig config_;
@@ -50,6 +55,7 @@ class StepModel {
   std::unique_ptr<Transformer> transformer_;
   std::vector<float> logits_;
   SamplingParams greedy_;
+  std::deque<std::vector<Draw>> under_way_;
   std::vector<Draw> drawn_;
 };
 
@@ -67,6 +73,9 @@ std::vector<StepSequence> make_sequences(const std::vector<std::int32_t>& room_t
 // Adds the next `rows` tokens of a sequence to a batch, with logits of the last row, and counts
 // them as computed.
 void add_rows(StepSequence* sequence, std::int32_t rows, Batch* batch);
+
+// Adds a row whose token is what a draw of the step before chooses; `sequence` need not have it.
+void add_drawn_row(StepSequence* sequence, std::int32_t draw, Batch* batch);
 
 // Begins a batch whose block tables have so many columns.
 Batch begin_batch(std::int32_t max_blocks);

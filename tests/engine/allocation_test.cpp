@@ -69,9 +69,8 @@ class NullRunner : public ModelRunner {
     }
   }
   bool draws_tokens() const override { return draws_tokens_; }
-  void forward_and_draw(const Batch& batch, std::span<Draw> draws, std::span<const std::int32_t>,
-                        std::span<float> logits) override {
-    forward(batch, logits);
+  void begin(const Batch&, std::span<const Draw>) override {}
+  void end(std::span<Draw> draws, std::span<const std::int32_t>, std::span<float>) override {
     for (Draw& draw : draws) {
       const std::size_t seen = draw.context.prompt.size() + draw.context.generated.size();
       draw.token = static_cast<TokenId>(seen * 7 % static_cast<std::size_t>(vocab_size_));

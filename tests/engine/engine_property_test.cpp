@@ -74,12 +74,15 @@ TEST_P(EngineMixTest, GivesEachRequestItsResultOfBeingAlone) {
   std::int64_t preemptions = 0;
   std::int64_t failures = 0;
   std::int64_t draws = 0;
+  std::int64_t steps_ahead = 0;
+  std::int64_t dropped_rows = 0;
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RequestMix requests(seed);
     ScriptedRunner runner({.block_size_tokens = mix.block_size,
                            .num_blocks = mix.num_blocks,
-                           .draws_tokens = seed % 2 == 0,
+                           .draws_tokens = seed % 4 != 0,
+                           .is_eager = seed % 4 == 3,
                            .before_step = [&](std::int64_t) {
                              if (!requests.chance(mix.failure_percent)) return;
                              ++failures;
@@ -113,7 +116,9 @@ TEST_P(EngineMixTest, GivesEachRequestItsResultOfBeingAlone) {
     }
     expect_all_blocks_back(engine);
     const EngineStats stats = engine.stats();
-    EXPECT_EQ(stats.num_rows, runner.num_rows());
+    EXPECT_EQ(stats.num_rows + stats.num_dropped_rows, runner.num_rows());
+    steps_ahead += runner.num_steps_ahead();
+    dropped_rows += stats.num_dropped_rows;
     EXPECT_EQ(stats.num_rows, stats.num_prefill_rows + stats.num_decode_rows);
     preemptions += stats.num_preemptions;
     draws += runner.num_draws();
@@ -141,6 +146,8 @@ TEST_P(EngineMixTest, GivesEachRequestItsResultOfBeingAlone) {
     EXPECT_EQ(stats.num_rows, expected_rows(outputs));
   }
   EXPECT_GT(draws, 0);
+  EXPECT_GT(steps_ahead, 0);
+  EXPECT_GT(dropped_rows, 0);
   if (mix.num_blocks * mix.block_size <= 100 && mix.max_num_batched_tokens >= mix.max_num_seqs) {
     EXPECT_GT(preemptions, 0);
   }

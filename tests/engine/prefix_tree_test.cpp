@@ -146,6 +146,39 @@ abcd
   EXPECT_EQ(pool_.num_free(), 16 - 2);
 }
 
+// The second step is planned while the first is under way.
+TEST_F(PrefixTreeTest, ANodeOfAStepUnderWayIsCopiedFromButNotCertain) {
+  const auto first = insert("abcdefgh");
+  tree_.advance();
+  EXPECT_EQ(draw(), "\nabcd\n  efgh\n");
+  const auto node = tree_.find_full(tree_.root(), ids("abcd"));
+  EXPECT_FALSE(tree_.is_committed(node));
+  EXPECT_EQ(tree_.find_partial(node, ids("efxx")).num_tokens, 2);
+  const auto second = insert("abcdxxxx");
+  EXPECT_EQ(draw(), "\nabcd\n  efgh\n  xxxx?\n");
+  tree_.commit();
+  EXPECT_TRUE(tree_.is_committed(node));
+  EXPECT_TRUE(tree_.is_pending(tree_.find_full(node, ids("xxxx"))));
+  tree_.rollback();
+  EXPECT_EQ(draw(), "\nabcd\n  efgh\n");
+}
+
+TEST_F(PrefixTreeTest, TheStepPlannedBehindAnotherFailsWithIt) {
+  insert("abcd");
+  tree_.commit();
+  {
+    const auto first = insert("abcdefgh");
+    tree_.advance();
+    const auto second = insert("abcdefghijkl");
+    tree_.rollback();
+  }
+  EXPECT_EQ(draw(), "\nabcd\n");
+  EXPECT_EQ(pool_.num_free(), 16 - 1);
+  insert("abcdwxyz");
+  tree_.commit();
+  EXPECT_EQ(draw(), "\nabcd\n  wxyz\n");
+}
+
 TEST_F(PrefixTreeTest, APartlyFilledBlockBecomesAFullOne) {
   BlockRef block = pool_.allocate();
   tree_.insert_partial(tree_.root(), ids("ab"), block, /*pending=*/true);

@@ -29,39 +29,121 @@ ScriptedRunner::ScriptedRunner(ScriptedRunnerOptions options)
       slots_(index(options_.num_blocks) * index(options_.block_size_tokens)),
       sampler_(options_.vocab_size) {}
 
-void ScriptedRunner::forward_and_draw(const Batch& batch, std::span<Draw> draws,
-                                      std::span<const std::int32_t> host_rows,
-                                      std::span<float> logits) {
+void ScriptedRunner::begin(const Batch& batch, std::span<const Draw> draws) {
+  require(options_.draws_tokens, "a step begun on a device that draws no tokens");
+  require(under_way_.size() < 2, "a third step under way");
+  require(!has_failed_, "a step begun behind one that has failed");
+  Step& step = under_way_.emplace_back();
+  step.batch = batch;
+  for (const Draw& draw : draws) {
+    require(draw.token == kNoToken, "a draw that has a token");
+    const SamplingContext& context = draw.context;
+    step.draws.push_back({*context.params,
+                          {context.eos_token_ids.begin(), context.eos_token_ids.end()},
+                          {context.prompt.begin(), context.prompt.end()},
+                          {context.generated.begin(), context.generated.end()},
+                          context.choice,
+                          draw.logits_row,
+                          kNoToken});
+  }
+  check_draws(step);
+  if (under_way_.size() > 1) ++num_steps_ahead_;
+  has_failed_ = true;
+  if (batch.num_tokens() > options_.max_rows) throw std::bad_alloc();
+  if (options_.is_eager) compute(&step);
+  has_failed_ = false;
+}
+
+void ScriptedRunner::check_draws(const Step& step) const {
+  const std::size_t ahead_of = under_way_.size() - 1;
+  require(step.batch.drawn_tokens.empty() || ahead_of == 1, "drawn tokens without a step before");
+  std::set<std::int32_t> rows;
+  for (const auto& [row, draw] : step.batch.drawn_tokens) {
+    require(
+        row >= 0 && row < step.batch.num_tokens() && step.batch.token_ids[index(row)] == kNoToken,
+        "a drawn token's row has a token");
+    require(draw >= 0 && index(draw) < under_way_.front().draws.size(), "a draw that is not there");
+    require(rows.empty() || row > *rows.rbegin(), "the rows of drawn tokens do not ascend");
+    rows.insert(row);
+  }
+  require(std::ranges::count(step.batch.token_ids, kNoToken) ==
+              static_cast<std::ptrdiff_t>(rows.size()),
+          "a row without a token");
+  for (const OwnDraw& draw : step.draws) {
+    require(draw.logits_row >= 0 && index(draw.logits_row) < step.batch.logits_rows.size(),
+            "a draw without logits");
+    const bool is_unknown = !draw.generated.empty() && draw.generated.back() == kNoToken;
+    require(is_unknown == rows.contains(step.batch.logits_rows[index(draw.logits_row)]),
+            "a draw behind a drawn token");
+    require(std::ranges::count(draw.generated, kNoToken) == (is_unknown ? 1 : 0),
+            "an unknown token within the generated ones");
+  }
+}
+
+// Rows and draws get the tokens that the step before has drawn.
+void ScriptedRunner::fill_in_drawn(Step* step) const {
+  for (const auto& [row, draw] : step->batch.drawn_tokens) {
+    const TokenId token = std::max(drawn_[index(draw)], 0);
+    step->batch.token_ids[index(row)] = token;
+    for (OwnDraw& own : step->draws) {
+      if (step->batch.logits_rows[index(own.logits_row)] == row) own.generated.back() = token;
+    }
+  }
+}
+
+void ScriptedRunner::compute(Step* step) {
+  fill_in_drawn(step);
   const auto vocab = index(options_.vocab_size);
-  const std::size_t num_rows = batch.logits_rows.size();
-  require(options_.draws_tokens, "tokens drawn on a device that cannot");
+  step->logits.resize(step->batch.logits_rows.size() * vocab);
+  forward(step->batch, step->logits);
+  num_rows_ -= step->batch.num_tokens();  // until somebody waits for it
+  drawn_.clear();
+  for (OwnDraw& draw : step->draws) {
+    const SamplingContext context{&draw.params, draw.eos_token_ids, draw.prompt, draw.generated,
+                                  draw.choice};
+    const auto row = std::span(step->logits).subspan(index(draw.logits_row) * vocab, vocab);
+    draw.token = sampler_.sample(row, context).value_or(kNoToken);
+    drawn_.push_back(draw.token);
+  }
+  step->is_computed = true;
+}
+
+void ScriptedRunner::end(std::span<Draw> draws, std::span<const std::int32_t> host_rows,
+                         std::span<float> logits) {
+  const auto vocab = index(options_.vocab_size);
+  require(!under_way_.empty(), "no step to wait for");
+  require(!has_failed_, "a step waited for that has failed");
+  Step& step = under_way_.front();
+  require(host_rows.empty() || under_way_.size() == 1, "a step begun behind one with host rows");
+  require(draws.size() == step.draws.size(), "draws of another step");
   require(std::ranges::is_sorted(host_rows, std::less_equal<>()), "host_rows do not ascend");
   require(logits.size() == host_rows.size() * vocab, "logits have another size than host_rows");
-  std::vector<bool> is_used(num_rows, false);
+  std::vector<bool> is_used(step.batch.logits_rows.size(), false);
   for (const std::int32_t row : host_rows) {
-    require(row >= 0 && index(row) < num_rows, "a host row is not a logits row");
+    require(row >= 0 && index(row) < is_used.size(), "a host row is not a logits row");
     is_used[index(row)] = true;
   }
-  for (const Draw& draw : draws) {
-    require(draw.logits_row >= 0 && index(draw.logits_row) < num_rows, "a draw without logits");
-    require(draw.token == kNoToken, "a draw that has a token");
-    is_used[index(draw.logits_row)] = true;
-  }
+  for (const OwnDraw& draw : step.draws) is_used[index(draw.logits_row)] = true;
   require(std::ranges::find(is_used, false) == is_used.end(), "logits that nobody wants");
 
-  device_logits_.resize(num_rows * vocab);
-  forward(batch, device_logits_);
-  const auto row = [&](std::int32_t i) {
-    return std::span(device_logits_).subspan(index(i) * vocab, vocab);
-  };
+  has_failed_ = true;
+  if (!step.is_computed) compute(&step);
+  has_failed_ = false;
+  for (std::size_t i = 0; i < draws.size(); ++i) draws[i].token = step.draws[i].token;
   for (std::size_t i = 0; i < host_rows.size(); ++i) {
-    std::ranges::copy(row(host_rows[i]), logits.subspan(i * vocab).begin());
+    std::ranges::copy(std::span(step.logits).subspan(index(host_rows[i]) * vocab, vocab),
+                      logits.subspan(i * vocab).begin());
   }
-  for (Draw& draw : draws) {
-    draw.token = sampler_.sample(row(draw.logits_row), draw.context).value_or(kNoToken);
-  }
+  num_rows_ += step.batch.num_tokens();
   num_draws_ += static_cast<std::int64_t>(draws.size());
   num_host_rows_ += static_cast<std::int64_t>(host_rows.size());
+  under_way_.pop_front();
+}
+
+void ScriptedRunner::drop_steps() noexcept {
+  for (const Step& step : under_way_) spoil(step.batch);
+  under_way_.clear();
+  has_failed_ = false;
 }
 
 void ScriptedRunner::forward(const Batch& batch, std::span<float> logits) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <stdexcept>
@@ -37,8 +38,12 @@ struct ScriptedRunnerOptions {
   // Whether it draws tokens by itself. Logits of other rows than the host's are nowhere to be seen.
   bool draws_tokens = false;
 
-  // If set: called before each step with its number, from 0. May block or throw; when it throws,
-  // the slots that the step would have written hold garbage, as on a real device.
+  // A step that is begun is computed at once, as by a device that is much faster than its host;
+  // else when somebody waits for it.
+  bool is_eager = false;
+
+  // If set: called before each step is computed with its number, from 0. May block or throw; when
+  // it throws, the slots that the step would have written hold garbage, as on a real device.
   std::function<void(std::int64_t step)> before_step = nullptr;
 };
 
@@ -51,11 +56,16 @@ class ScriptedRunner : public ModelRunner {
   std::int32_t num_blocks() const override { return options_.num_blocks; }
   void forward(const Batch& batch, std::span<float> logits) override;
   bool draws_tokens() const override { return options_.draws_tokens; }
-  void forward_and_draw(const Batch& batch, std::span<Draw> draws,
-                        std::span<const std::int32_t> host_rows, std::span<float> logits) override;
+  void begin(const Batch& batch, std::span<const Draw> draws) override;
+  void end(std::span<Draw> draws, std::span<const std::int32_t> host_rows,
+           std::span<float> logits) override;
+  void drop_steps() noexcept override;
 
   std::int64_t num_steps() const { return num_steps_; }
-  std::int64_t num_rows() const { return num_rows_; }
+  std::int64_t num_rows() const { return num_rows_; }  // of steps that somebody waited for
+  // Steps that were begun before what the step before drew was read.
+  std::int64_t num_steps_ahead() const { return num_steps_ahead_; }
+  std::int32_t num_under_way() const { return static_cast<std::int32_t>(under_way_.size()); }
   std::int64_t num_copies() const { return num_copies_; }
   std::int64_t num_draws() const { return num_draws_; }
   std::int64_t num_host_rows() const { return num_host_rows_; }  // logits that the host asked for
@@ -68,6 +78,26 @@ class ScriptedRunner : public ModelRunner {
     std::uint64_t digest = 0;
   };
 
+  // A draw's context as it was when its step was begun: the engine's own goes on changing.
+  struct OwnDraw {
+    SamplingParams params;
+    std::vector<TokenId> eos_token_ids;
+    std::vector<TokenId> prompt;
+    std::vector<TokenId> generated;
+    std::int32_t choice = 0;
+    std::int32_t logits_row = 0;
+    TokenId token = kNoToken;
+  };
+  struct Step {
+    Batch batch;
+    std::vector<OwnDraw> draws;
+    std::vector<float> logits;  // [logits rows, vocab]
+    bool is_computed = false;
+  };
+
+  void check_draws(const Step& step) const;
+  void compute(Step* step);
+  void fill_in_drawn(Step* step) const;
   void check(const Batch& batch) const;
   void check_copies(const Batch& batch) const;
   void spoil(const Batch& batch);
@@ -81,10 +111,13 @@ class ScriptedRunner : public ModelRunner {
   std::vector<Slot> slots_;  // [num_blocks, block_size]
   std::vector<TokenId> context_;
   Sampler sampler_;
-  std::vector<float> device_logits_;  // of a step whose tokens are drawn
+  std::deque<Step> under_way_;
+  std::vector<TokenId> drawn_;  // by the step computed last
+  bool has_failed_ = false;  // and nobody has dropped the steps under way
   std::int64_t num_draws_ = 0;
   std::int64_t num_host_rows_ = 0;
   std::int64_t num_steps_ = 0;
+  std::int64_t num_steps_ahead_ = 0;
   std::int64_t num_rows_ = 0;
   std::int64_t num_copies_ = 0;
   std::int32_t widest_step_ = 0;
