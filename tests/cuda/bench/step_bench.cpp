@@ -1,7 +1,9 @@
 // Whole steps of models with random weights, with and without recordings; with logits left on the
-// device, brought to the host, or drawn from there.
+// device, brought to the host, or drawn from there; begun when the one before has been read, or
+// ahead of that. The same by the Engine, whose own work is between two steps then, or beside one.
 #include <memory>
 
+#include "engine/engine.h"
 #include "tests/cuda/bench/bench.h"
 #include "tests/cuda/step_model.h"
 
@@ -52,6 +54,65 @@ void bench_decode(Bench* bench, StepModel* model, const Workload& workload, int 
   }
 }
 
+// The host has the tokens of one step while the device computes the next.
+void bench_ahead(Bench* bench, StepModel* model, const Workload& workload, int count, int context,
+                 int num_blocks) {
+  const std::string name = std::string(workload.shape.name) + " decode, " + std::to_string(count) +
+                           " at " + std::to_string(context) + ", tokens to host, ahead";
+  if (!bench->wants(name)) return;
+  model->set_options({true, false, true});
+  std::vector<StepSequence> sequences =
+      prepared(count, context, context + 1, num_blocks, workload.shape.vocab);
+  Batch batch = begin_batch((context + kStepBlockTokens) / kStepBlockTokens);
+  for (StepSequence& sequence : sequences) add_rows(&sequence, 1, &batch);
+  for (int i = 0; i < 3; ++i) model->run(batch);
+  model->begin(batch);
+  Batch ahead = begin_batch(batch.max_blocks);
+  for (int i = 0; i < count; ++i) {
+    StepSequence& sequence = sequences[static_cast<std::size_t>(i)];
+    sequence.num_computed = context;
+    add_drawn_row(&sequence, i, &ahead);
+  }
+  const double bytes = static_cast<double>(model->weight_bytes()) +
+                       kv_bytes(model->config(), static_cast<double>(count) * context);
+  bench->step(name, {bytes, 0, {}}, [&] {
+    model->begin(ahead);
+    model->end();
+  });
+  model->end();
+}
+
+// Steps of an engine in which `count` sequences decode, from a quarter of the context on.
+void bench_engine(Bench* bench, StepModel* model, const Workload& workload, int count,
+                  int context) {
+  for (const bool runs_ahead : {false, true}) {
+    const std::string name = std::string(workload.shape.name) + " engine, " +
+                             std::to_string(count) + " decodes" + (runs_ahead ? ", ahead" : "");
+    if (!bench->wants(name)) continue;
+    model->set_options({true, false, true});
+    EngineOptions options;
+    options.max_num_seqs = count;
+    options.max_context_tokens = context;
+    options.generation_reserve_tokens = context;
+    options.runs_ahead = runs_ahead;
+    Engine engine(options, &model->transformer(), nullptr);
+    for (int i = 0; i < count; ++i) {
+      Request request;
+      request.id = static_cast<RequestId>(i);
+      request.prompt.assign(static_cast<std::size_t>(context / 4), 1);
+      request.prompt.front() = i % workload.shape.vocab;
+      request.params.temperature = 0.0f;
+      request.params.max_tokens = context;
+      request.params.ignore_eos = true;
+      engine.add(std::move(request));
+    }
+    while (engine.step().num_tokens != count) {
+    }
+    for (int i = 0; i < 3; ++i) engine.step();
+    bench->step(name, {}, [&] { engine.step(); });
+  }
+}
+
 void bench_prefill(Bench* bench, StepModel* model, const Workload& workload, int tokens,
                    int num_blocks) {
   const std::string name =
@@ -85,10 +146,12 @@ void bench_steps(Bench* bench) {
     const std::string name = workload.shape.name;
     if (!bench->wants(name + " decode and prefill") && !bench->filter().starts_with(name)) continue;
     const int num_blocks =
-        std::max(counts.back() * (context / kStepBlockTokens + 1), prompt / kStepBlockTokens + 1);
+        std::max(counts.back() * (context / kStepBlockTokens + 2), prompt / kStepBlockTokens + 1);
     StepModel model(workload.shape, num_blocks, 2 * prompt);
     for (const int count : counts) {
       bench_decode(bench, &model, workload, count, context, num_blocks);
+      bench_ahead(bench, &model, workload, count, context, num_blocks);
+      bench_engine(bench, &model, workload, count, context);
     }
     bench_prefill(bench, &model, workload, prompt, num_blocks);
   }
