@@ -34,9 +34,10 @@ class Engine : public StepEngine {
   // ids are in the vocabulary and prompt + 1 token fit max_sequence_tokens().
   void add(Request request) override;
 
-  // One step: schedule, run, sample, collect. Does nothing when there is no work. When the runner
-  // throws, the step is rolled back (its new KV leaves the tree, its rows count as not computed)
-  // and the exception goes on; the engine stays usable.
+  // One step: schedule, run, sample, collect. Does nothing when there is no work. Where the runner
+  // draws tokens, the next step is begun before this one's are read, and is under way when the call
+  // returns. When the runner throws, what is under way is rolled back (its new KV leaves the tree,
+  // its rows count as not computed) and the exception goes on; the engine stays usable.
   StepOutput& step() override;
 
   // The step's rows are halved; sequences that get none wait for a later step.
