@@ -1,7 +1,6 @@
 #include "actors/daemon.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "actors/care_requests.h"
 #include "actors/context.h"
+#include "actors/heap.h"
 #include "actors/supervisor.h"
 #include "engine/embedder.h"
 #include "engine/engine.h"
@@ -25,14 +25,6 @@ constexpr std::int32_t kMinSchedulerThreads = 4;
 constexpr std::chrono::seconds kGiveBackTimeout{20};
 constexpr std::chrono::seconds kFlushTimeout{10};
 constexpr std::chrono::seconds kStartTimeout{60};
-
-// Threads pass on what they allocate, so each of glibc's heaps keeps holes of what others freed:
-// with one a thread a daemon holds half as much again as it uses.
-void keep_heaps_few() {
-#ifdef __GLIBC__
-  ::mallopt(M_ARENA_MAX, 2);
-#endif
-}
 
 }  // namespace
 
@@ -78,7 +70,7 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
                                                  DataDirectory::Lock::kExclusive)),
       store_(
           JobStore::open(directory_->store_path(), options_.storage, JobStore::Mode::kReadWrite)) {
-  keep_heaps_few();
+  Heap::keep_few();
   make_devices(std::move(models), device_factory);
 
   context_ = std::make_shared<ActorContext>();

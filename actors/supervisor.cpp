@@ -203,6 +203,7 @@ void expire_jobs(SupervisorState& state, const Context& context) {
 }
 
 void on_tick(SupervisorState& state, const Context& context) {
+  state.heap.give_back();
   expire_jobs(state, context);
   JobStore& store = *context->store;
   store.drain_plan(kDrainEntries);

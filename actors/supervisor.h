@@ -1,5 +1,5 @@
 // Starts the actors, starts them anew when they die, and does what is due every second: deadlines,
-// idle uploads, the plan entries of ended jobs.
+// idle uploads, the plan entries of ended jobs, memory that is free.
 #pragma once
 
 #include <caf/all.hpp>
@@ -13,6 +13,7 @@
 
 #include "actors/context.h"
 #include "actors/device_worker.h"
+#include "actors/heap.h"
 
 namespace batchmill {
 
@@ -30,6 +31,7 @@ struct SupervisorState {
   std::deque<std::int64_t> restarts_s;  // steady-clock seconds of the latest ones
   std::map<JobId, std::int64_t> deadlines_s;  // of unfinished jobs that have one, steady clock
   std::set<std::uint32_t> lost;  // devices that are not used any more
+  Heap heap;
   bool stopping = false;
 };
 

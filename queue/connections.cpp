@@ -52,13 +52,13 @@ void Connections::end(int fd) {
   ::shutdown(fd, SHUT_RDWR);
 }
 
-std::size_t Connections::end_unfinished() {
+std::size_t Connections::end_unfinished(std::uint64_t waiting_bytes) {
   std::size_t count = 0;
   if (num_tcp_ == 0) return count;
   for (auto& [fd, connection] : open_) {
     std::uint64_t bytes = 0;
     if (!connection.tcp || connection.ending || !received_bytes(fd, &bytes)) continue;
-    if (bytes - connection.finished_bytes <= max_unfinished_bytes_) continue;
+    if (bytes - connection.finished_bytes <= max_unfinished_bytes_ + waiting_bytes) continue;
     end(fd);
     ++count;
   }

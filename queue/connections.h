@@ -24,10 +24,11 @@ class Connections {
   void end(int fd);
   // Ends those of tcp:// that are too far ahead of their last message; how many. libzmq collects
   // the parts of a message without a limit, and Unix sockets do not tell how much they were sent.
-  std::size_t end_unfinished();
+  // `waiting_bytes`: of whole messages that may have come and have not been read.
+  std::size_t end_unfinished(std::uint64_t waiting_bytes);
 
   std::size_t size() const { return open_.size(); }
-  bool any_tcp() const { return num_tcp_ != 0; }
+  std::size_t num_tcp() const { return num_tcp_; }
 
  private:
   struct Connection {

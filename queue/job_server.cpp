@@ -48,8 +48,10 @@ constexpr std::uint64_t kMessageBytes = 1024;
 constexpr std::uint64_t kHeaderFactor = 16;
 // A message's header, and what the kernel has received and libzmq has not read yet.
 constexpr std::uint64_t kUnfinishedSlackBytes = 16 << 20;
-constexpr int kLookMs = 100;  // at connections of tcp:// while nothing happens
-constexpr std::uint32_t kTurnsPerLook = 64;  // … and while much does
+constexpr int kLookMs = 20;  // at connections of tcp:// while nothing happens
+// … and while much does: seldom enough that looking at many takes little of the time.
+constexpr std::uint32_t kMaxTurnsPerLook = 64;
+constexpr std::size_t kLooksPerTurn = 32;
 constexpr int kRefreshMs = 500;  // a look at the file of allowed clients while nothing happens
 
 struct Outgoing {
@@ -167,7 +169,7 @@ class JobServer::Impl {
                                  {events_->poll_handle(), 0, ZMQ_POLLIN, 0},
                                  {nullptr, workload_->wake_up.fd(), ZMQ_POLLIN, 0},
                                  {zap_->poll_handle(), 0, ZMQ_POLLIN, 0}};
-      const int idle_ms = connections_.any_tcp() ? kLookMs : allowed_ ? kRefreshMs : -1;
+      const int idle_ms = connections_.num_tcp() != 0 ? kLookMs : allowed_ ? kRefreshMs : -1;
       const int timeout_ms = wait_forever ? idle_ms : read_at_once ? 0 : retry_ms_;
       const bool quiet = zmq_poll(items, 4, timeout_ms) == 0;
       workload_->wake_up.clear();
@@ -176,7 +178,10 @@ class JobServer::Impl {
       refresh_allowed();
       zap_->answer();
       if (!stopping && !still_full) read_messages();
-      if (quiet || ++turns % kTurnsPerLook == 0) look_at_connections();
+      if (quiet || ++turns >= turns_per_look()) {
+        turns = 0;
+        look_at_connections();
+      }
       serve_waiting();
       take_queue();
       flush_blocked();
@@ -198,11 +203,17 @@ class JobServer::Impl {
     }
   }
 
-  // Those that keep sending without an end. What has come whole was read before, unless reading
-  // waits.
+  std::uint32_t turns_per_look() const {
+    const std::size_t turns = connections_.num_tcp() / kLooksPerTurn;
+    return std::min(static_cast<std::uint32_t>(turns) + 1, kMaxTurnsPerLook);
+  }
+
+  // Those that keep sending without an end. What has come whole was read before, or waits in the
+  // pipe, and one more behind it.
   void look_at_connections() {
-    if (more_to_read_ || !connections_.any_tcp() || workload_->reading_waits) return;
-    dropped_peers_ += connections_.end_unfinished();
+    const bool all_read = !more_to_read_ && !workload_->reading_waits;
+    const std::uint64_t waiting_bytes = (kMessagesInPipe + 1) * 2 * options_.max_message_bytes;
+    dropped_peers_ += connections_.end_unfinished(all_read ? 0 : waiting_bytes);
   }
 
   void refresh_allowed() {

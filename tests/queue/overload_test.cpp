@@ -171,6 +171,35 @@ TEST_F(OverloadTest, EndsAMessageWithoutAnEnd) {
   expect_service();
 }
 
+// … also while no message is read, because the handler has enough to do.
+TEST_F(OverloadTest, EndsAMessageWithoutAnEndWhileReadingWaits) {
+  options_.max_working_bytes = 1;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<WireMessage> kept;
+  JobServer server(options_, "stuck", [&](const PeerId&, WireMessage message) {
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(message));
+    changed.notify_all();
+  });
+  ZmtpPeer endless(server.endpoints()[1]);
+  ZmtpPeer busy(server.endpoints()[0]);
+  for (ZmtpPeer* const peer : {&endless, &busy}) {
+    ASSERT_TRUE(peer->shake_hands("DEALER"));
+    ASSERT_TRUE(peer->send_frame(kHello));
+    ASSERT_TRUE(peer->read_message());
+  }
+  ASSERT_TRUE(busy.send_frame(kEcho));
+  {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(changed.wait_for(lock, kLong, [&] { return kept.size() == 1; }));
+  }
+  const std::string part(1 << 20, 'x');
+  std::uint64_t sent = 0;
+  while (sent < (2ull << 30) && endless.send_frame(part, true)) sent += part.size();
+  EXPECT_LT(sent, 2ull << 30);
+}
+
 TEST_F(OverloadTest, BoundsTheRequestsOfOneClient) {
   // A handler that never comes to an end with a request.
   std::mutex mutex;
