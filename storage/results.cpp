@@ -172,8 +172,12 @@ void Store::write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::Wr
   const bool has_leftovers = counters.completed + counters.failed < ended.request_lines;
   if (has_leftovers) {
     erase_prefix(batch, Family::kAttempts, keys::job_prefix(id));
-    erase_prefix(batch, Family::kPrompts, keys::job_prefix(id));
     put(batch, Family::kMeta, "drain", codec::encode_number(1));
+  }
+  // Prefixes that have not been measured never will be, also of a job that has all its answers and
+  // ends in its upload.
+  if (has_leftovers || ended.prefix_trie_tokens == 0) {
+    erase_prefix(batch, Family::kPrompts, keys::job_prefix(id));
   }
   database_.write(batch, true, "end_job");
   live->job.state = ended;

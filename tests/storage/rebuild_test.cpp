@@ -65,6 +65,12 @@ class RebuildTest : public StoreTest {
     return out;
   }
 
+  std::ptrdiff_t of_job(const JobId& id, Family family) {
+    return std::ranges::count_if(contents(family), [&](const auto& record) {
+      return record.first.starts_with(keys::job_prefix(id));
+    });
+  }
+
   // Changes the database behind the store's back.
   void tamper(const std::function<void(Database&, rocksdb::WriteBatch&)>& change) {
     store_.reset();
@@ -111,6 +117,17 @@ TEST_F(RebuildTest, GivesBackWhatWasThere) {
     EXPECT_EQ(contents(family), before[family]) << family_name(family);
   }
   expect_sound();
+}
+
+TEST_F(RebuildTest, FindsNothingLeftOfAJobThatEndedInItsUpload) {
+  const JobId id = new_job();
+  store_->append_lines(id, make_lines(1, 2), 200, kNowUs);
+  prepare(id, 1, 2);
+  ASSERT_TRUE(finish(id, 1));
+  ASSERT_TRUE(finish(id, 2));
+  ASSERT_TRUE(store_->end_job(id, "batch_cancelled", kNowS));
+  EXPECT_EQ(of_job(id, Family::kPrompts), 0);
+  EXPECT_EQ(of_job(running_, Family::kPrompts), 29);
 }
 
 TEST_F(RebuildTest, MeasuresAgainWhatWasNotMeasured) {
