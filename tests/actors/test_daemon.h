@@ -14,19 +14,9 @@
 #include "tests/actors/test_client.h"
 #include "tests/actors/test_clock.h"
 #include "tests/support/scripted_runner.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill::testing {
-
-// A directory that goes away with it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct TestDaemonOptions {
   std::int32_t num_blocks = 512;

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "actors/work_picker.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
@@ -70,14 +70,13 @@ void finish(JobStore& store, WorkPicker& picker, const std::vector<WorkItem>& it
 }
 
 int run(int entries) {
-  std::string directory = (std::filesystem::temp_directory_path() / "batchmill-XXXXXX").string();
-  if (::mkdtemp(directory.data()) == nullptr) return 1;
+  const TemporaryDirectory directory;
   StorageOptions options;
   options.sync = false;
   // Small, so that the store's own memory cannot hide growth of the dispatcher's.
   options.block_cache_bytes = 1 << 20;
   options.write_buffer_bytes = 4 << 20;
-  auto store = JobStore::open(directory + "/store", options, JobStore::Mode::kReadWrite);
+  auto store = JobStore::open(directory.path("store"), options, JobStore::Mode::kReadWrite);
   fill_plan(*store, entries);
   store->flush();
 
@@ -121,7 +120,6 @@ int run(int entries) {
       entries, base_bytes, most_bytes, flat, right, picking_s * 1e6 / std::max(entries, 1),
       longest_pick_s * 1e3);
   store.reset();
-  std::filesystem::remove_all(directory);
   return flat && right ? 0 : 1;
 }
 

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 
 #include "actors/daemon.h"
 #include "queue/job_client.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill::bench {
 namespace {
@@ -67,15 +67,14 @@ double resident_mib(const char* field) {
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void run_job(int num_lines) {
-  std::string directory = (std::filesystem::temp_directory_path() / "batchmill-XXXXXX").string();
-  if (::mkdtemp(directory.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  const TemporaryDirectory directory;
   reset_peak();
   const double before_mib = resident_mib("VmRSS");
   double seconds = 0.0;
   double first_result_s = 0.0;
   {
     DaemonOptions options;
-    options.data_directory = directory + "/data";
+    options.data_directory = directory.path("data");
     ServedModel served;
     served.name = "tiny";
     served.model = Model::open(std::string(BATCHMILL_TEST_DATA) + "/models/llama3/model-q4_0.gguf");
@@ -122,7 +121,6 @@ void run_job(int num_lines) {
       num_lines, seconds, 1e6 * seconds / num_lines, resident_mib("VmHWM"),
       resident_mib("VmHWM") - before_mib);
   std::fflush(stdout);
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

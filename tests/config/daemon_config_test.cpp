@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/config/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
@@ -22,7 +22,7 @@ class DaemonConfigTest : public testing::Test {
       load(text, environment);
     } catch (const ConfigError& error) {
       std::string message = error.what();
-      const std::string prefix = directory_.path().string() + "/";
+      const std::string prefix = directory_.path() + "/";
       if (message.starts_with(prefix)) message.erase(0, prefix.size());
       EXPECT_EQ(message.find('\n'), std::string::npos) << message;
       return message;
@@ -97,7 +97,7 @@ log_level = "debug"
   EXPECT_THAT(config.models[0].aliases, testing::ElementsAre("gpt-4o-mini", "*"));
   EXPECT_EQ(config.models[0].dtype, "f32");
   EXPECT_EQ(config.models[0].max_context_tokens, 512);
-  EXPECT_EQ(config.models[1].path, (directory_.path() / "other.gguf").string());
+  EXPECT_EQ(config.models[1].path, directory_.path("other.gguf"));
   EXPECT_EQ(config.engine.options.max_num_seqs, 8);
   EXPECT_EQ(config.engine.kv_cache_bytes, 4294967296);
   EXPECT_TRUE(config.engine.deterministic);
@@ -200,7 +200,7 @@ TEST_F(DaemonConfigTest, NamesTheLineOfASyntaxError) {
 
 TEST_F(DaemonConfigTest, NamesAFileThatCannotBeRead) {
   try {
-    load_config(directory_.path() / "missing.toml", {});
+    load_config(directory_.path("missing.toml"), {});
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("missing.toml: cannot be read: No such file"));
@@ -227,7 +227,7 @@ TEST_F(DaemonConfigTest, ResolvesPathsBesideTheFileAndAtHome) {
   const DaemonConfig config =
       load("[storage]\npath = \"data/../d\"\n[[model]]\nname=\"a\"\npath=\"~/m.gguf\"",
            {{"HOME", "/h/u"}});
-  EXPECT_EQ(config.storage.path, (directory_.path() / "d").string());
+  EXPECT_EQ(config.storage.path, directory_.path("d"));
   EXPECT_EQ(config.models.at(0).path, "/h/u/m.gguf");
   EXPECT_THAT(refusal("[storage]\npath = \"~/d\""),
               HasSubstr("c.toml:2: key 'storage.path' needs"));

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/config/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
@@ -40,7 +40,7 @@ TEST(DataDirectoryTest, NeedsARuleThatApplies) {
 
 TEST(DataDirectoryTest, MakesPrivateDirectories) {
   TemporaryDirectory root;
-  const fs::path path = root.path() / "a" / "b";
+  const fs::path path = root.path("a/b");
   make_private_directory(path.string());
   struct stat status {};
   ASSERT_EQ(::stat(path.c_str(), &status), 0);
@@ -49,7 +49,7 @@ TEST(DataDirectoryTest, MakesPrivateDirectories) {
 
 TEST(DataDirectoryTest, MakesAnExistingDirectoryPrivate) {
   TemporaryDirectory root;
-  const fs::path path = root.path() / "open";
+  const fs::path path = root.path("open");
   ASSERT_EQ(::mkdir(path.c_str(), 0755), 0);
   ASSERT_EQ(::chmod(path.c_str(), 0755), 0);
   make_private_directory(path.string());

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "config/config_key.h"
-#include "tests/config/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {

@@ -8,14 +8,13 @@
 #include <functional>
 
 #include "engine/json_file.h"
-#include "tests/engine/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
 
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 const std::string kModels = BATCHMILL_TEST_DATA "/models/";
 
@@ -50,7 +49,7 @@ ModelConfig model_of(const std::string& name, const std::string& file = "/config
 }
 
 TEST(FolderConfigTest, RefusesFilesOfBrackets) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const auto error_of_text = [&](const std::string& text) -> std::string {
     folder.write("config.json", text);
     try {
@@ -327,7 +326,7 @@ TEST(FolderConfigTest, ReadsBert) {
 }
 
 TEST(FolderConfigTest, AppliesASentenceEncodersSettings) {
-  const TemporaryFolder folder(kModels + "bert");
+  const TemporaryDirectory folder(kModels + "bert");
   folder.write("sentence_bert_config.json", R"({"max_seq_length": 128, "do_lower_case": false})");
   ModelConfig model = model_of("bert");
   apply_sentence_encoder(folder.path(), &model);

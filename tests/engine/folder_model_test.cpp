@@ -14,7 +14,7 @@
 #include "engine/model.h"
 #include "engine/model_files.h"
 #include "tests/engine/safetensors_builder.h"
-#include "tests/engine/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
@@ -23,7 +23,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::SafetensorsBuilder;
-using testing::TemporaryFolder;
 
 const std::string kModels = BATCHMILL_TEST_DATA "/models/";
 
@@ -38,7 +37,7 @@ std::string error_of(const std::string& folder) {
 }
 
 // The weights of a folder with a change.
-void change_weights(const TemporaryFolder& folder,
+void change_weights(const TemporaryDirectory& folder,
                     const std::function<void(SafetensorsBuilder&)>& change) {
   SafetensorsBuilder builder = SafetensorsBuilder::read(folder.path("model.safetensors"));
   change(builder);
@@ -71,7 +70,7 @@ bool same_tensors(const ModelFiles& a, const ModelFiles& b) {
 }
 
 // Divides model.safetensors into `count` shards with an index.
-void split(const TemporaryFolder& folder, std::size_t count) {
+void split(const TemporaryDirectory& folder, std::size_t count) {
   const SafetensorsBuilder whole = SafetensorsBuilder::read(folder.path("model.safetensors"));
   std::vector<SafetensorsBuilder> shards(count);
   json map;
@@ -177,7 +176,7 @@ TEST(FolderModelTest, TransposesGpt2sMatrices) {
 }
 
 TEST(FolderModelTest, TakesGpt2WithOrWithoutPrefixAndWithMasks) {
-  const TemporaryFolder folder(kModels + "gpt2");
+  const TemporaryDirectory folder(kModels + "gpt2");
   const ModelFiles original = read_model_folder(kModels + "gpt2");
   for (const std::string prefix : {"", "transformer."}) {
     change_weights(folder, [&](SafetensorsBuilder& file) {
@@ -218,7 +217,7 @@ TEST(FolderModelTest, StacksExperts) {
 }
 
 TEST(FolderModelTest, ReadsShards) {
-  const TemporaryFolder folder(kModels + "llama3");
+  const TemporaryDirectory folder(kModels + "llama3");
   split(folder, 3);
   EXPECT_TRUE(
       same_tensors(read_model_folder(folder.path()), read_model_folder(kModels + "llama3")));
@@ -256,7 +255,7 @@ TEST(FolderModelTest, ReadsHalfPrecision) {
   const ModelFiles original = read_model_folder(kModels + "llama");
   for (const std::string dtype : {"F16", "BF16"}) {
     SCOPED_TRACE(dtype);
-    const TemporaryFolder folder(kModels + "llama");
+    const TemporaryDirectory folder(kModels + "llama");
     change_weights(folder, [&](SafetensorsBuilder& file) {
       SafetensorsBuilder halves;
       for (const auto& [name, entry] : file.header.items()) {
@@ -297,7 +296,7 @@ TEST(FolderModelTest, ReadsHalfPrecision) {
 }
 
 TEST(FolderModelTest, RoundsGemmasScaleToTheEmbeddingsType) {
-  const TemporaryFolder folder(kModels + "gemma3_text");
+  const TemporaryDirectory folder(kModels + "gemma3_text");
   auto config = read_json_file(folder.path("config.json"));
   // √96 lies between two numbers of bfloat16.
   change_weights(folder, [&](SafetensorsBuilder& file) {
@@ -316,7 +315,7 @@ TEST(FolderModelTest, RoundsGemmasScaleToTheEmbeddingsType) {
 }
 
 TEST(FolderModelTest, FindsEndTokens) {
-  const TemporaryFolder folder(kModels + "llama");
+  const TemporaryDirectory folder(kModels + "llama");
   const auto ids = [&](const std::string& generation, const std::string& config_ids) {
     auto config = read_json_file(kModels + "llama/config.json");
     config["eos_token_id"] = json::parse(config_ids);
@@ -336,7 +335,7 @@ TEST(FolderModelTest, FindsEndTokens) {
 }
 
 TEST(FolderModelTest, ReadsGenerationDefaults) {
-  const TemporaryFolder folder(kModels + "llama");
+  const TemporaryDirectory folder(kModels + "llama");
   const auto defaults = [&](const std::string& generation) {
     folder.write("generation_config.json", generation);
     return read_model_folder(folder.path()).generation_defaults;
@@ -360,7 +359,7 @@ TEST(FolderModelTest, ReadsGenerationDefaults) {
 }
 
 TEST(FolderModelTest, FindsTheChatTemplate) {
-  const TemporaryFolder folder(kModels + "llama");
+  const TemporaryDirectory folder(kModels + "llama");
   const auto found = [&] { return read_model_folder(folder.path()).chat_template; };
   folder.write("tokenizer_config.json", R"({"chat_template": "plain"})");
   EXPECT_EQ(found(), "plain");
@@ -378,7 +377,7 @@ TEST(FolderModelTest, FindsTheChatTemplate) {
 }
 
 TEST(FolderModelTest, FitsTheVocabularyToTheModel) {
-  const TemporaryFolder folder(kModels + "llama");
+  const TemporaryDirectory folder(kModels + "llama");
   const auto original = *read_model_folder(folder.path()).vocabulary;
   EXPECT_EQ(original.model, "gpt2");
   EXPECT_EQ(original.tokens[1], "<|im_start|>");
@@ -399,7 +398,7 @@ TEST(FolderModelTest, FitsTheVocabularyToTheModel) {
 }
 
 TEST(FolderModelTest, HashesWhatDecidesAnswers) {
-  const TemporaryFolder folder(kModels + "llama");
+  const TemporaryDirectory folder(kModels + "llama");
   const auto hash = [&] { return read_model_folder(folder.path()).content_hash; };
   const std::uint64_t original = read_model_folder(kModels + "llama").content_hash;
   EXPECT_EQ(hash(), original);
@@ -423,12 +422,12 @@ TEST(FolderModelTest, HashesWhatDecidesAnswers) {
 
 TEST(FolderModelTest, NamesWhatIsMissingOrTooMuch) {
   {
-    const TemporaryFolder folder;
+    const TemporaryDirectory folder;
     EXPECT_THAT(error_of(folder.path()), HasSubstr("holds no config.json"));
     folder.write("config.json", "{");
     EXPECT_THAT(error_of(folder.path()), HasSubstr("config.json: byte 2: not valid JSON"));
   }
-  const TemporaryFolder folder(kModels + "llama3");
+  const TemporaryDirectory folder(kModels + "llama3");
   change_weights(folder, [](SafetensorsBuilder& file) {
     file.header["model.layers.1.self_attn.other.weight"] =
         file.header["model.layers.1.self_attn.q_proj.weight"];
@@ -463,7 +462,7 @@ TEST(FolderModelTest, NamesWhatIsMissingOrTooMuch) {
 }
 
 TEST(FolderModelTest, SurvivesAnyDamage) {
-  const TemporaryFolder folder(kModels + "deepseek_v3");
+  const TemporaryDirectory folder(kModels + "deepseek_v3");
   std::mt19937 random(3);
   int refused = 0;
   const std::vector<std::string> names = {"config.json", "model.safetensors",

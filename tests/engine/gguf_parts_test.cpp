@@ -7,7 +7,7 @@
 #include "engine/gguf.h"
 #include "engine/model.h"
 #include "tests/engine/gguf_split.h"
-#include "tests/engine/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
@@ -48,7 +48,7 @@ class GgufPartsTest : public ::testing::Test {
   }
 
   const GgufFile whole_{BATCHMILL_TEST_DATA "/models/llama3/model-q4_0.gguf"};
-  const testing::TemporaryFolder temporary_;
+  const TemporaryDirectory temporary_;
   const fs::path folder_ = temporary_.path();
 };
 

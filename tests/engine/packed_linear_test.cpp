@@ -12,14 +12,13 @@
 #include "engine/json_file.h"
 #include "engine/model_files.h"
 #include "tests/engine/safetensors_builder.h"
-#include "tests/engine/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
 namespace {
 
 using ::testing::HasSubstr;
 using testing::SafetensorsBuilder;
-using testing::TemporaryFolder;
 
 const std::string kPacked = BATCHMILL_TEST_DATA "/packed/";
 
@@ -73,7 +72,7 @@ std::string error_with(const std::function<void(SafetensorsBuilder&)>& change) {
     builder.floats("a.scales", {2, 8}, std::vector<float>(16));
   }
   if (builder.header["a.qzeros"].is_null()) builder.header.erase("a.qzeros");
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   folder.write("model.safetensors", builder.bytes());
   try {
     const SafetensorsFolder files(folder.path());

@@ -39,7 +39,7 @@ class CareTest : public StoreTest {
   }
 
   std::mt19937 random_{7};
-  TempDirectory outside_;
+  TemporaryDirectory outside_;
   std::atomic<bool> stop_{false};
 };
 

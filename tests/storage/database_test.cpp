@@ -53,7 +53,7 @@ TEST_F(DatabaseTest, ASecondOpenIsLockedOut) {
 }
 
 TEST_F(DatabaseTest, NothingThereIsMissing) {
-  const TempDirectory empty;
+  const TemporaryDirectory empty;
   EXPECT_EQ(
       error_kind([&] { JobStore::open(empty.path(), small_options(), JobStore::Mode::kReadOnly); }),
       StorageError::Kind::kMissing);
@@ -163,7 +163,7 @@ TEST_F(DatabaseTest, ALogCutInItsLastWriteIsNoError) {
   const JobId id = prepared_job(20);
   const std::uint64_t before = fs::file_size(file_with(".log"));
   ASSERT_TRUE(finish(id, 1));
-  const TempDirectory copy;
+  const TemporaryDirectory copy;
   fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
   for (const auto& entry : fs::directory_iterator(copy.path())) {
     if (entry.path().extension() == ".log") fs::resize_file(entry.path(), before + 30);

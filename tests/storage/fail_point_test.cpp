@@ -47,7 +47,7 @@ std::string summary_of(const std::string& directory) {
 
 const std::string& undisturbed_summary() {
   static const std::string summary = [] {
-    const TempDirectory directory;
+    const TemporaryDirectory directory;
     EXPECT_EQ(run_in_child(directory.path(), ""), 0);
     return summary_of(directory.path());
   }();
@@ -60,7 +60,7 @@ TEST_P(FailPointTest, DeathBeforeOrAfterAWriteLosesNothing) {
   const std::string name = GetParam();
   for (const char* point : {".before:1", ".after:1", ".before:2", ".after:2"}) {
     SCOPED_TRACE(name + point);
-    const TempDirectory directory;
+    const TemporaryDirectory directory;
     const int end = run_in_child(directory.path(), name + point);
     // Some writes are made once.
     if (std::string(point).ends_with('2') && end == 0) continue;

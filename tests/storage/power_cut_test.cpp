@@ -37,7 +37,7 @@ class PowerCutTest : public ::testing::Test {
     return JobStore::open(image, small_options(), JobStore::Mode::kReadWrite);
   }
 
-  TempDirectory directory_;
+  TemporaryDirectory directory_;
   std::shared_ptr<PowerCutFileSystem> disk_ = std::make_shared<PowerCutFileSystem>();
   std::unique_ptr<rocksdb::Env> env_ = rocksdb::NewCompositeEnv(disk_);
   std::unique_ptr<JobStore> store_ =

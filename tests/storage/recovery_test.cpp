@@ -83,7 +83,7 @@ void work(const std::string& directory, int num_steps, std::uint64_t seed, Acked
 }
 
 TEST(RecoveryTest, AKilledWriterLosesAndRepeatsNothing) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   void* memory =
       mmap(nullptr, sizeof(Acked), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

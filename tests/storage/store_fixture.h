@@ -10,28 +10,9 @@
 #include <vector>
 
 #include "storage/job_store.h"
+#include "tests/support/temporary_directory.h"
 
 namespace batchmill {
-
-// A directory that is gone at the end of the test.
-class TempDirectory {
- public:
-  TempDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "batchmill-store-XXXXXX");
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = pattern;
-  }
-  ~TempDirectory() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline constexpr std::int64_t kNowS = 1'700'000'000;  // 2023-11-14
 inline constexpr std::int64_t kNowMs = kNowS * 1'000;
@@ -169,7 +150,7 @@ class StoreTest : public ::testing::Test {
     EXPECT_EQ(report.problems, std::vector<std::string>());
   }
 
-  TempDirectory directory_;
+  TemporaryDirectory directory_;
   std::unique_ptr<JobStore> store_;
 };
 

@@ -27,7 +27,7 @@ TEST(ExitCodeTest, AStoreThatCannotBeUsedIsFive) {
 }
 
 TEST(ExitCodeTest, AStoreOfANewerProgramIsFiveForAll) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   JobStore::open(directory.path(), small_options(), JobStore::Mode::kReadWrite);
   {
     Database database(directory.path(), small_options(), false, nullptr);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/temporary_directory.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
@@ -17,13 +18,6 @@ namespace fs = std::filesystem;
 
 class OutputFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "bm_output_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    dir_ = name;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   static std::string read(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -38,7 +32,8 @@ class OutputFileTest : public testing::Test {
     }
   }
 
-  fs::path dir_;
+  const TemporaryDirectory directory_;
+  const fs::path dir_ = directory_.path();
 };
 
 TEST_F(OutputFileTest, AppearsWholeAtTheCommit) {

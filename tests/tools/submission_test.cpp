@@ -1,12 +1,9 @@
 #include "tools/submission.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "queue/input_stream.h"
+#include "tests/support/temporary_directory.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
@@ -14,13 +11,7 @@ namespace {
 
 class SubmissionTest : public testing::Test {
  protected:
-  void SetUp() override {
-    path_ = std::filesystem::temp_directory_path() /
-            ("bm_submission_" + std::to_string(::getpid()) + ".jsonl");
-    std::ofstream(path_) << "{}\n";
-    flags_.file = path_.string();
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
+  SubmissionTest() { flags_.file = directory_.write("in.jsonl", "{}\n"); }
 
   int exit_code() const {
     try {
@@ -31,7 +22,7 @@ class SubmissionTest : public testing::Test {
     }
   }
 
-  std::filesystem::path path_;
+  const TemporaryDirectory directory_;
   SubmissionFlags flags_;
 };
 
@@ -48,7 +39,7 @@ TEST_F(SubmissionTest, ChecksDeadlineAndMetadata) {
 }
 
 TEST_F(SubmissionTest, RefusesAMissingFile) {
-  flags_.file = (path_ / "none").string();
+  flags_.file = directory_.path("none");
   EXPECT_THROW(Submission{flags_}, InputError);
 }
 
