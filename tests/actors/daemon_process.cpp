@@ -79,6 +79,11 @@ int DaemonProcess::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+std::string DaemonProcess::said() {
+  const std::lock_guard lock(mutex_);
+  return said_;
+}
+
 void DaemonProcess::read_stderr(int fd) {
   std::array<char, 4096> buffer;
   while (true) {

@@ -28,6 +28,7 @@ class DaemonProcess {
   // Waits for the end of the process: its exit code, or the negative number of the signal that
   // ended it.
   int wait();
+  std::string said();  // on stderr, up to now
 
  private:
   void read_stderr(int fd);
