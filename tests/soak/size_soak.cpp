@@ -2,7 +2,8 @@
 // daemon still answers meanwhile. Prints one row per measurement. Exit code 1: memory grew beyond
 // its bound, or a line, a result or a sum is not what it must be; how fast it was decides nothing.
 //
-// usage: size_soak [--lines N] [--line-bytes N] [--directory DIR] [--step-us N] [--model GGUF]
+// usage: size_soak [--lines N] [--line-bytes N] [--directory DIR] [--step-us N] [--intake-only]
+//                  [--model GGUF]
 #include <fmt/format.h>
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
@@ -41,6 +42,7 @@ struct Settings {
   std::size_t line_bytes = 1'074;  // a million of them: 1 GiB
   std::string directory = fs::temp_directory_path().string();
   std::int64_t step_us = 0;
+  bool intake_only = false;
   std::string model;
   std::uint64_t model_lines = 200'000;
 };
@@ -74,8 +76,8 @@ std::uint64_t memory_bytes(int pid, const std::string& field) {
 
 double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// Synced batches of 1,000 × 300 bytes into a database of RocksDB's defaults: lines per second.
-double rocksdb_alone(const std::string& directory, std::uint64_t lines) {
+// Synced batches of 1,000 values into a database of RocksDB's defaults: lines per second.
+double rocksdb_alone(const std::string& directory, std::uint64_t lines, std::size_t value_bytes) {
   rocksdb::Options options;
   options.create_if_missing = true;
   rocksdb::DB* opened = nullptr;
@@ -83,7 +85,7 @@ double rocksdb_alone(const std::string& directory, std::uint64_t lines) {
   const std::unique_ptr<rocksdb::DB> db(opened);
   rocksdb::WriteOptions durable;
   durable.sync = true;
-  const std::string value(300, 'x');
+  const std::string value(value_bytes, 'x');
   const Clock::time_point start = Clock::now();
   for (std::uint64_t line = 0; line < lines;) {
     rocksdb::WriteBatch batch;
@@ -148,9 +150,8 @@ class SizeSoak {
   }
 
   void run() {
-    const double alone = rocksdb_alone(directory_ + "/alone", settings_.lines);
-    fs::remove_all(directory_ + "/alone");
-    row("RocksDB alone, synced batches of 1,000 x 300 bytes", "{:.0f} lines/s", alone);
+    const double alone = measure_alone(300);
+    measure_alone(settings_.line_bytes);
     file_bytes_ = write_job_file(directory_ + "/in.jsonl", options_);
     row("job file", "{} lines, {} bytes", settings_.lines, file_bytes_);
     start({BATCHMILL_BIN "/scripted_daemon", "--step-us", std::to_string(settings_.step_us),
@@ -159,6 +160,11 @@ class SizeSoak {
     take_in(alone);
     row("daemon memory, idle and most while taking in", "{:.0f} MiB, {:.0f} MiB more",
         mib(idle_bytes), mib(memory_bytes(daemon_->pid(), "VmHWM") - idle_bytes));
+    if (settings_.intake_only) {
+      probe_->stop();
+      print_latencies();
+      return;
+    }
     run_short_job();
     finish_job();
     read_results("input");
@@ -173,6 +179,15 @@ class SizeSoak {
   }
 
  private:
+  double measure_alone(std::size_t value_bytes) const {
+    const std::string directory = directory_ + "/alone";
+    const double rate = rocksdb_alone(directory, settings_.lines, value_bytes);
+    fs::remove_all(directory);
+    row(fmt::format("RocksDB alone, synced batches of 1,000 x {} bytes", value_bytes),
+        "{:.0f} lines/s, {:.1f} MB/s", rate, rate * static_cast<double>(value_bytes) / 1e6);
+    return rate;
+  }
+
   std::string endpoint() const { return DataDirectory::control_endpoint(data_); }
 
   void start(std::vector<std::string> command) {
@@ -261,12 +276,7 @@ class SizeSoak {
     } while (now["status"] != "completed" && now["status"] != "failed");
     const double seconds = since(started_);
     probe_->stop();
-    for (const auto& [phase, questions] : probe_->latencies()) {
-      for (const auto& [question, times] : questions) {
-        row(fmt::format("{} while {}", question, phase), "p50 {:.1f} ms, p99 {:.1f} ms, of {}",
-            times.at(0.5), times.at(0.99), times.count());
-      }
-    }
+    print_latencies();
     row("the whole job", "{:.1f} s, {:.0f} lines/s", seconds,
         static_cast<double>(settings_.lines) / seconds);
     require(now["request_counts"] ==
@@ -278,6 +288,15 @@ class SizeSoak {
     require(ledger["tokens"]["completion"] ==
                 settings_.lines * static_cast<std::uint64_t>(options_.max_tokens),
             "the ledger counts every token");
+  }
+
+  void print_latencies() const {
+    for (const auto& [phase, questions] : probe_->latencies()) {
+      for (const auto& [question, times] : questions) {
+        row(fmt::format("{} while {}", question, phase), "p50 {:.1f} ms, p99 {:.1f} ms, of {}",
+            times.at(0.5), times.at(0.99), times.count());
+      }
+    }
   }
 
   void read_results(const std::string& order) {
@@ -375,6 +394,7 @@ int main(int argc, char** argv) {
   app.add_option("--line-bytes", settings.line_bytes);
   app.add_option("--directory", settings.directory);
   app.add_option("--step-us", settings.step_us);
+  app.add_flag("--intake-only", settings.intake_only, "end when the lines are taken in");
   app.add_option("--model", settings.model);
   app.add_option("--model-lines", settings.model_lines);
   CLI11_PARSE(app, argc, argv);
