@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "queue/input_stream.h"
 #include "queue/server_connection.h"
@@ -62,7 +61,7 @@ class UploadRun {
     WireMessage message;
     while (true) {
       fill_chunk(deadline);
-      const bool something_to_send = !chunk_.empty() || (at_end_ && !said_end_);
+      const bool something_to_send = chunk_bytes_ != 0 || (at_end_ && !said_end_);
       const bool sent = something_to_send && send_next();
       const Event event =
           connection_.next(&message, deadline, something_to_send && !sent, !sent && !can_read());
@@ -78,30 +77,27 @@ class UploadRun {
   bool said_end() const { return said_end_; }
 
  private:
-  bool can_read() const { return !at_end_ && chunk_.empty() && next_ < limit_; }
+  bool can_read() const { return !at_end_ && chunk_bytes_ == 0 && next_ < limit_; }
 
   void fill_chunk(Deadline& deadline) {
     if (!can_read()) return;
     const std::uint64_t most =
         std::min({kChunkBytes, connection_.max_message_bytes(), limit_ - next_});
-    chunk_.resize(most);
+    chunk_ = std::make_unique_for_overwrite<char[]>(most);
     try {
-      chunk_.resize(source_(next_, chunk_.data(), most));
+      chunk_bytes_ = source_(next_, chunk_.get(), most);
     } catch (const InputError& error) {
-      chunk_.clear();
       broken_ = error;
     }
-    at_end_ = chunk_.empty();
+    at_end_ = chunk_bytes_ == 0;
     deadline.restart();  // a slow source is not the server's silence
   }
 
   bool send_next() {
-    if (!chunk_.empty()) {
+    if (chunk_bytes_ != 0) {
       const Json header = {{"op", "data"}, {"job", job_}, {"offset", next_}};
-      if (!connection_.try_send(header, std::string_view(chunk_.data(), chunk_.size())))
-        return false;
-      next_ += chunk_.size();
-      chunk_.clear();
+      if (!connection_.try_send(header, &chunk_, chunk_bytes_)) return false;
+      next_ += std::exchange(chunk_bytes_, 0);
       return true;
     }
     Json header;
@@ -138,7 +134,7 @@ class UploadRun {
       if (!go_elsewhere) throw_remote(header);
       next_ = std::max(number_of(header, "offset", acked_), acked_);
       limit_ = std::max(limit_, number_of(header, "limit", 0));
-      chunk_.clear();
+      chunk_bytes_ = 0;
       at_end_ = said_end_ = false;
       broken_.reset();
     }
@@ -153,7 +149,8 @@ class UploadRun {
   std::uint64_t acked_;  // durable
   std::uint64_t limit_;  // may be sent
   std::uint64_t next_;  // content offset of chunk_
-  std::vector<char> chunk_;  // read, not yet sent
+  std::unique_ptr<char[]> chunk_;
+  std::size_t chunk_bytes_ = 0;  // read, not yet sent
   bool at_end_ = false;
   bool said_end_ = false;
   std::optional<InputError> broken_;

@@ -203,11 +203,15 @@ bool ServerConnection::try_send(const Json& header) {
   return sockets_->dealer.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
 }
 
-bool ServerConnection::try_send(const Json& header, std::string_view payload) {
+bool ServerConnection::try_send(const Json& header, std::unique_ptr<char[]>* payload,
+                                std::size_t payload_bytes) {
   const std::string bytes = encode_header(header);
   const auto more = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
   if (!sockets_->dealer.send(zmq::buffer(bytes), more)) return false;
-  return sockets_->dealer.send(zmq::buffer(payload), zmq::send_flags::dontwait).has_value();
+  // With its first frame libzmq has taken the message: it waits for no other.
+  const auto free = [](void* data, void*) { delete[] static_cast<char*>(data); };
+  zmq::message_t frame(payload->release(), payload_bytes, free);
+  return sockets_->dealer.send(frame, zmq::send_flags::none).has_value();
 }
 
 void ServerConnection::fail_unreachable(const Deadline& deadline) const {

@@ -35,7 +35,8 @@ class ServerConnection {
 
   // False when the server has not read enough of what was sent before.
   bool try_send(const Json& header);
-  bool try_send(const Json& header, std::string_view payload);
+  // Takes `payload` when it returns true: it travels without being copied.
+  bool try_send(const Json& header, std::unique_ptr<char[]>* payload, std::size_t payload_bytes);
 
   std::uint64_t max_message_bytes() const { return max_message_bytes_; }
   const std::string& endpoint() const { return endpoint_; }
