@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "storage/info_log.h"
@@ -70,6 +71,8 @@ rocksdb::ColumnFamilyOptions family_options(Family family, const StorageOptions&
       // and need not slow the writer.
       out.level0_slowdown_writes_trigger = 64;
       out.level0_stop_writes_trigger = 128;
+      // Lines come faster than one buffer is written to a file.
+      out.max_write_buffer_number = 4;
       break;
     case Family::kPlan:
       // The cursor sweeps right behind what it deletes: small buffers and eager compaction keep
@@ -92,14 +95,25 @@ rocksdb::ColumnFamilyOptions family_options(Family family, const StorageOptions&
   return out;
 }
 
-// Left alone, RocksDB waits on a thread of its own for space and refuses Resume meanwhile. Here the
-// next write resumes, so it succeeds as soon as there is space.
-class NoRecoveryOfItsOwn : public rocksdb::EventListener {
+class ErrorListener : public rocksdb::EventListener {
  public:
+  explicit ErrorListener(std::shared_ptr<std::atomic<std::uint64_t>> num_errors)
+      : num_errors_(std::move(num_errors)) {}
+
+  // Told of a log that cannot be written or synced before anyone else may sync it.
+  void OnBackgroundError(rocksdb::BackgroundErrorReason /*reason*/,
+                         rocksdb::Status* /*error*/) override {
+    ++*num_errors_;
+  }
+  // Left alone, RocksDB waits on a thread of its own for space and refuses Resume meanwhile. Here
+  // the next write resumes, so it succeeds as soon as there is space.
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason /*reason*/, rocksdb::Status /*error*/,
                             bool* auto_recovery) override {
     *auto_recovery = false;
   }
+
+ private:
+  const std::shared_ptr<std::atomic<std::uint64_t>> num_errors_;
 };
 
 rocksdb::DBOptions database_options(const StorageOptions& options, bool read_only,
@@ -123,7 +137,6 @@ rocksdb::DBOptions database_options(const StorageOptions& options, bool read_onl
   out.env->LowerThreadPoolCPUPriority(rocksdb::Env::LOW, rocksdb::CpuPriority::kLow)
       .PermitUncheckedError();
   out.bytes_per_sync = 1 << 20;
-  out.listeners.push_back(std::make_shared<NoRecoveryOfItsOwn>());
   out.max_bgerror_resume_count = 0;
   out.stats_dump_period_sec = 0;
   out.stats_persist_period_sec = 0;
@@ -175,6 +188,7 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
   families.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
   rocksdb::DBOptions db_options = database_options(options, read_only, env, damaged_log);
   db_options.info_log = info_log_;
+  db_options.listeners.push_back(std::make_shared<ErrorListener>(num_errors_));
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
@@ -315,6 +329,10 @@ void Database::flush(Family family, bool wait) {
 
 void Database::flush_all() {
   check(db_->FlushWAL(true));
+  flush_families();
+}
+
+void Database::flush_families() {
   for (std::size_t i = 0; i < kNumFamilies; ++i) flush(static_cast<Family>(i), true);
 }
 

@@ -7,6 +7,7 @@
 #include <rocksdb/write_batch.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,6 +63,9 @@ class Database {
   // callers on several threads share one sync. A failed write lets RocksDB resume and tries once
   // more, so writing goes on as soon as there is space. `what` names the write for fail points.
   void write(rocksdb::WriteBatch& batch, bool durable, std::string_view what = {});
+  // With the option sync: all that was written before is on the disk when it returns. Others write
+  // meanwhile; a write that is durable itself waits for the disk in the way of the next one.
+  void sync();
 
   // Entries of begin ≤ key < end (empty: no end).
   class Cursor {
@@ -104,6 +108,11 @@ class Database {
 
  private:
   [[noreturn]] void fail(const rocksdb::Status& status, bool opening) const;
+  // Lets RocksDB go on after an error. Under resume_mutex_.
+  void resume();
+  // An error has not been dealt with by that.
+  bool has_failed() const { return *num_errors_ != num_errors_dealt_with_; }
+  void flush_families();
 
   std::string directory_;
   StorageOptions options_;
@@ -114,6 +123,10 @@ class Database {
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kNumFamilies> handles_{};
   std::mutex resume_mutex_;
+  // That RocksDB has met.
+  const std::shared_ptr<std::atomic<std::uint64_t>> num_errors_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::atomic<std::uint64_t> num_errors_dealt_with_ = 0;  // written under resume_mutex_
 };
 
 // Frees a snapshot at the end of a scope.

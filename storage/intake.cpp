@@ -8,21 +8,33 @@
 
 namespace batchmill {
 
-void Store::append_lines(const JobId& id, std::span<const StoredLine> lines,
-                         std::uint64_t upload_offset_bytes, std::int64_t now_us) {
+namespace {
+
+// A line's record in a batch beside its bytes: key, head, lengths.
+constexpr std::size_t kRecordBytes = 64;
+// The batch's other records: upload and clock.
+constexpr std::size_t kOtherBytes = 512;
+
+std::size_t batch_bytes(std::span<const StoredLine> lines) {
+  std::size_t bytes = kOtherBytes;
+  for (const StoredLine& line : lines) bytes += line.bytes.size() + kRecordBytes;
+  return bytes;
+}
+
+}  // namespace
+
+void Store::write_lines(const JobId& id, std::span<const StoredLine> lines,
+                        std::uint64_t upload_offset_bytes, std::int64_t now_us) {
   const LiveJobPtr live = live_or_throw_unknown(id);
   if (live == nullptr) return;
   const std::lock_guard upload_lock(live->upload_mutex);
-  JobState state;
-  rocksdb::WriteBatch batch;
-  std::int64_t queued_us = 0;
-  {
-    const std::lock_guard lock(state_mutex_);
-    state = live->job.state;
-    if (live->job.ended() || state.upload != UploadState::kOpen) return;
-    queued_us = clock_us(now_us, batch);
-  }
-  const std::uint64_t stored_before = state.total_lines;
+  if (!live->upload.is_open) return;
+  JobState state;  // of it the upload's record
+  state.total_lines = live->upload.total_lines;
+  state.request_lines = live->upload.request_lines;
+  state.upload_offset_bytes = live->upload.offset_bytes;
+  rocksdb::WriteBatch batch(batch_bytes(lines));
+  const std::int64_t queued_us = clock_us(now_us, batch);
   for (const StoredLine& line : lines) {
     if (line.line <= state.total_lines) continue;  // sent again
     if (line.first_line() > state.total_lines + 1) {
@@ -40,21 +52,26 @@ void Store::append_lines(const JobId& id, std::span<const StoredLine> lines,
     state.total_lines = line.line;
     if (!line.is_blank()) ++state.request_lines;
   }
-  if (upload_offset_bytes <= state.upload_offset_bytes && state.total_lines == stored_before) {
+  if (upload_offset_bytes <= state.upload_offset_bytes &&
+      state.total_lines == live->upload.total_lines) {
     return;
   }
   state.upload_offset_bytes = std::max(state.upload_offset_bytes, upload_offset_bytes);
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
-  database_.write(batch, true, "append_lines");
-  const std::lock_guard lock(state_mutex_);
-  live->job.state.total_lines = state.total_lines;
-  live->job.state.request_lines = state.request_lines;
-  live->job.state.upload_offset_bytes = state.upload_offset_bytes;
+  database_.write(batch, false, "write_lines");
+  live->upload = {true, state.total_lines, state.request_lines, state.upload_offset_bytes};
+  live->stored_lines = state.total_lines;
 }
 
 void Store::put_line(rocksdb::WriteBatch& batch, const JobId& id, const StoredLine& line,
                      std::int64_t queued_us) const {
-  put(batch, Family::kLines, keys::line_key({id, line.line}), codec::encode_line(line, queued_us));
+  const std::string key = keys::line_key({id, line.line});
+  const std::string head = codec::encode_line_head(line, queued_us);
+  const rocksdb::Slice key_part(key);
+  // The bytes go into the batch without another copy of them.
+  const rocksdb::Slice parts[] = {head, line.num_lines > 1 ? std::string_view() : line.bytes};
+  database_.check(batch.Put(database_.handle(Family::kLines), rocksdb::SliceParts(&key_part, 1),
+                            rocksdb::SliceParts(parts, std::size(parts))));
 }
 
 bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) {
@@ -62,8 +79,8 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
   if (live == nullptr) return true;
   const std::lock_guard upload_lock(live->upload_mutex);
   const std::lock_guard lock(state_mutex_);
-  JobState state = live->job.state;
-  if (live->job.ended() || state.upload != UploadState::kOpen) return true;
+  if (!live->upload.is_open) return true;
+  JobState state = live->state();
   rocksdb::WriteBatch batch;
   if (state.request_lines == 0) {
     for (Family family : {Family::kJobs, Family::kLines, Family::kIds, Family::kAttempts}) {
@@ -75,6 +92,7 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
     }
     database_.write(batch, true, "seal_empty");
     // Who found the job before it went must not write a part of it again.
+    live->upload.is_open = false;
     live->job.state.failed_at_s = std::max<std::int64_t>(now_s, 1);
     const std::unique_lock jobs_lock(jobs_mutex_);
     live_jobs_.erase(id);
@@ -85,6 +103,7 @@ bool Store::seal(const JobId& id, const std::string& content_hash, std::int64_t 
   state.content_hash = content_hash;
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
   database_.write(batch, true, "seal");
+  live->upload.is_open = false;
   live->job.state = std::move(state);
   return true;
 }
@@ -95,8 +114,8 @@ void Store::truncate(const JobId& id, const std::string& code, const std::string
   if (live == nullptr) return;
   const std::lock_guard upload_lock(live->upload_mutex);
   const std::lock_guard lock(state_mutex_);
-  JobState state = live->job.state;
-  if (live->job.ended() || state.upload != UploadState::kOpen) return;
+  if (!live->upload.is_open) return;
+  JobState state = live->state();
   rocksdb::WriteBatch batch;
   clock_s(now_s, batch);
   state.upload = UploadState::kTruncated;
@@ -106,6 +125,7 @@ void Store::truncate(const JobId& id, const std::string& code, const std::string
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
   put_progress(batch, id, state);
   database_.write(batch, true, "truncate");
+  live->upload.is_open = false;
   live->job.state = std::move(state);
 }
 

@@ -106,8 +106,7 @@ void Store::load_jobs() {
     std::optional<Job> job = read_job(id, nullptr);
     if (!job) codec::throw_damaged({"jobs", cursor.key()}, "a part of the job is missing");
     if (!job->ended()) {
-      auto live = std::make_shared<LiveJob>();
-      live->job = std::move(*job);
+      auto live = std::make_shared<LiveJob>(std::move(*job));
       const std::string prefix = keys::job_prefix(id);
       Database::Cursor done(database_, Family::kDone, prefix, keys::behind(prefix), nullptr, true);
       if (done.valid()) {
@@ -119,6 +118,20 @@ void Store::load_jobs() {
     }
     if (at.empty()) return;
   }
+}
+
+Store::LiveJob::LiveJob(Job loaded)
+    : stored_lines(loaded.state.total_lines), job(std::move(loaded)) {
+  upload = {!job.ended() && job.state.upload == UploadState::kOpen, job.state.total_lines,
+            job.state.request_lines, job.state.upload_offset_bytes};
+}
+
+JobState Store::LiveJob::state() const {
+  JobState state = job.state;
+  state.total_lines = upload.total_lines;
+  state.request_lines = upload.request_lines;
+  state.upload_offset_bytes = upload.offset_bytes;
+  return state;
 }
 
 Store::LiveJobPtr Store::live(const JobId& id) const {
@@ -223,8 +236,7 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
   }
   rocksdb::WriteBatch batch;
   const std::int64_t ms = clock_us(std::max(now_ms, last_us_ / 1000 + 1) * 1000, batch) / 1000;
-  auto live = std::make_shared<LiveJob>();
-  Job& job = live->job;
+  Job job;
   job.id = make_id(ms);
   job.request = request;
   job.state.created_at_s = ms / 1000;
@@ -240,15 +252,18 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
   database_.write(batch, true, "open_job");
   Opened opened{job, false, false};
   const std::unique_lock jobs_lock(jobs_mutex_);
-  live_jobs_.emplace(job.id, std::move(live));
+  live_jobs_.emplace(job.id, std::make_shared<LiveJob>(std::move(job)));
   return opened;
 }
 
 std::int64_t Store::clock_us(std::int64_t now_us, rocksdb::WriteBatch& batch) {
   // In every batch: one that is given up must not take the clock's record with it.
-  last_us_ = std::max(last_us_, now_us);
-  put(batch, Family::kMeta, kClockKey, codec::encode_number(static_cast<std::uint64_t>(last_us_)));
-  return last_us_;
+  std::int64_t last_us = last_us_;
+  while (last_us < now_us && !last_us_.compare_exchange_weak(last_us, now_us)) {
+  }
+  const std::int64_t us = std::max(last_us, now_us);
+  put(batch, Family::kMeta, kClockKey, codec::encode_number(static_cast<std::uint64_t>(us)));
+  return us;
 }
 
 std::int64_t Store::clock_s(std::int64_t now_s, rocksdb::WriteBatch& batch) {

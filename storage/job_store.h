@@ -49,11 +49,19 @@ class JobStore : public StoreCare {
   virtual std::vector<JobId> unfinished_jobs() const = 0;  // oldest first
 
   // --- Intake. Lines are numbered without gaps from total_lines + 1; `upload_offset_bytes` is the
-  // content offset behind the last of them. Durable when it returns; repeated lines are skipped,
-  // and so are lines of a job that has ended or whose upload has. Blank lines are passed too.
-  // Throws std::invalid_argument on a gap.
-  virtual void append_lines(const JobId& id, std::span<const StoredLine> lines,
-                            std::uint64_t upload_offset_bytes, std::int64_t now_us) = 0;
+  // content offset behind the last of them. Repeated lines are skipped, and so are lines of a job
+  // that has ended or whose upload has. Blank lines are passed too. Throws std::invalid_argument on
+  // a gap. The lines survive a killed process when it returns, a power cut after the next sync().
+  virtual void write_lines(const JobId& id, std::span<const StoredLine> lines,
+                           std::uint64_t upload_offset_bytes, std::int64_t now_us) = 0;
+  // All that was written before is durable when it returns. Writing goes on meanwhile.
+  virtual void sync() = 0;
+  // Both.
+  void append_lines(const JobId& id, std::span<const StoredLine> lines,
+                    std::uint64_t upload_offset_bytes, std::int64_t now_us) {
+    write_lines(id, lines, upload_offset_bytes, now_us);
+    sync();
+  }
   // Ends the upload. An empty job (no line that is not blank) is removed: returns false.
   virtual bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) = 0;
   // The upload broke for good: the lines so far run, the job then ends `failed` with `code`.

@@ -44,8 +44,8 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   if (live == nullptr) return false;
   PlanFronts& fronts = plan_fronts();
   std::unique_lock lock(state_mutex_);
-  if (prepared.last_line > live->job.state.total_lines) {
-    // Lines can be read a moment before the append that has written them returns: let it return.
+  if (prepared.last_line > live->stored_lines) {
+    // Lines can be read a moment before the call that has written them returns: let it return.
     lock.unlock();
     { const std::lock_guard upload_lock(live->upload_mutex); }
     lock.lock();
@@ -53,7 +53,7 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   JobState state = live->job.state;
   if (live->job.ended() || prepared.first_line <= state.prepared_through) return false;
   if (prepared.first_line != state.prepared_through + 1 ||
-      prepared.last_line < prepared.first_line || prepared.last_line > state.total_lines) {
+      prepared.last_line < prepared.first_line || prepared.last_line > live->stored_lines) {
     throw std::invalid_argument("lines " + std::to_string(prepared.first_line) + " to " +
                                 std::to_string(prepared.last_line) + " do not follow line " +
                                 std::to_string(state.prepared_through));
@@ -139,7 +139,7 @@ void Store::fail_job(const JobId& id, const std::string& code,
   const std::lock_guard lock(state_mutex_);
   if (live->job.ended()) return;
   rocksdb::WriteBatch batch;
-  JobState state = live->job.state;
+  JobState state = live->state();
   state.failed_at_s = clock_s(now_s, batch);
   state.end_code = code;
   if (errors.size() > kMaxErrors) errors.resize(kMaxErrors);
@@ -147,6 +147,7 @@ void Store::fail_job(const JobId& id, const std::string& code,
   // Nothing of it was prepared: no id names a line that has an answer of its own.
   if (state.prepared_through == 0) erase_prefix(batch, Family::kIds, keys::job_prefix(id));
   write_end(live, state, batch);
+  live->upload.is_open = false;
 }
 
 void Store::measure_prefixes(const JobId& id) {

@@ -193,18 +193,23 @@ void decode_progress(Place place, std::string_view bytes, JobState& state) {
   in.end();
 }
 
-std::string encode_line(const StoredLine& line, std::int64_t queued_us) {
+std::string encode_line_head(const StoredLine& line, std::int64_t queued_us) {
   RecordWriter out(kVersion);
   if (line.num_lines > 1) {
     out.u8(kBlankRun);
     out.i64(queued_us);
     out.u64(line.num_lines);
-    return out.take();
+  } else {
+    out.boolean(line.too_long);
+    out.i64(queued_us);
   }
-  out.boolean(line.too_long);
-  out.i64(queued_us);
-  out.raw(line.bytes);
   return out.take();
+}
+
+std::string encode_line(const StoredLine& line, std::int64_t queued_us) {
+  std::string bytes = encode_line_head(line, queued_us);
+  if (line.num_lines == 1) bytes += line.bytes;
+  return bytes;
 }
 
 StoredLine decode_line(Place place, std::string_view bytes, std::uint64_t line) {

@@ -67,7 +67,7 @@ std::vector<bool> Store::commit_results(std::span<const LineResult> results,
     const bool is_first = lines.insert(result.key).second;
     const LiveJobPtr live = this->live(result.key.job);
     if (live == nullptr || !is_first || has_result(result.key)) continue;
-    if (result.key.line == 0 || result.key.line > live->job.state.total_lines) {
+    if (result.key.line == 0 || result.key.line > live->stored_lines) {
       throw std::invalid_argument("a result for line " + std::to_string(result.key.line) +
                                   ", which was never stored");
     }
@@ -150,7 +150,7 @@ bool Store::end_job(const JobId& id, const std::string& code, std::int64_t now_s
   const std::lock_guard lock(state_mutex_);
   if (live->job.ended()) return false;
   rocksdb::WriteBatch batch;
-  JobState state = live->job.state;
+  JobState state = live->state();
   const std::int64_t seconds = clock_s(now_s, batch);
   state.end_code = code;
   if (code == "batch_cancelled") {
@@ -162,6 +162,7 @@ bool Store::end_job(const JobId& id, const std::string& code, std::int64_t now_s
     state.failed_at_s = seconds;
   }
   write_end(live, state, batch);
+  live->upload.is_open = false;
   return true;
 }
 

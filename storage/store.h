@@ -1,12 +1,13 @@
 // JobStore over RocksDB. Internal to storage/; one source per group of operations.
 //
-// Locks, taken in this order: a job's upload_mutex (its upload record; so uploads of different jobs
-// share a log sync), state_mutex_ (everything else that is written; held across the write, which
-// puts results, cancellation and expiry in one order), jobs_mutex_ (the table of unfinished jobs;
-// held for moments). Reads take at most jobs_mutex_, and see the database, never what is not
-// durable yet.
+// Locks, taken in this order: a job's upload_mutex (its upload record, and all it takes to write
+// lines: an upload never waits for another one or for results), state_mutex_ (everything else that
+// is written; held across the write, which puts results, cancellation and expiry in one order),
+// jobs_mutex_ (the table of unfinished jobs; held for moments). Reads take at most jobs_mutex_, and
+// see the database. Of what is not durable yet that is only lines.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,8 +37,9 @@ class Store : public JobStore {
                         const std::optional<std::string>& owner) const override;
   std::vector<JobId> unfinished_jobs() const override;
 
-  void append_lines(const JobId& id, std::span<const StoredLine> lines,
-                    std::uint64_t upload_offset_bytes, std::int64_t now_us) override;
+  void write_lines(const JobId& id, std::span<const StoredLine> lines,
+                   std::uint64_t upload_offset_bytes, std::int64_t now_us) override;
+  void sync() override { database_.sync(); }
   bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) override;
   void truncate(const JobId& id, const std::string& code, const std::string& message,
                 std::int64_t now_s) override;
@@ -90,10 +92,22 @@ class Store : public JobStore {
   PruneReport prune(std::int64_t ended_before_s, const std::atomic<bool>& stop) override;
 
  private:
-  // An unfinished job. `job.state` is what the database holds; its upload fields are written under
-  // both locks and read under either, everything else under state_mutex_.
+  // An unfinished job. `job` is what the database holds, under state_mutex_; while the upload is
+  // open its lines and offset are in `upload`.
   struct LiveJob {
+    explicit LiveJob(Job job);
+    // The state as it is when both locks are held.
+    JobState state() const;
+
     std::mutex upload_mutex;
+    // Under upload_mutex. Ends of the job and of the upload take both locks.
+    struct {
+      bool is_open = false;  // takes lines: neither has ended
+      std::uint64_t total_lines = 0;
+      std::uint64_t request_lines = 0;
+      std::uint64_t offset_bytes = 0;
+    } upload;
+    std::atomic<std::uint64_t> stored_lines;  // upload.total_lines for everyone else
     Job job;  // counters: without what ended with the job
     std::uint64_t next_done = 1;  // next sequence number of the done order
   };
@@ -108,7 +122,7 @@ class Store : public JobStore {
   // As the database has it; counters without what ended with the job.
   std::optional<Job> read_job(const JobId& id, const rocksdb::Snapshot* snapshot) const;
 
-  // The clock that never goes back; the batch keeps it. Under state_mutex_.
+  // The clock that never goes back; the batch keeps it.
   std::int64_t clock_us(std::int64_t now_us, rocksdb::WriteBatch& batch);
   std::int64_t clock_s(std::int64_t now_s, rocksdb::WriteBatch& batch);
   void put(rocksdb::WriteBatch& batch, Family family, std::string_view key,
@@ -143,7 +157,7 @@ class Store : public JobStore {
   mutable PlanFronts plan_fronts_;  // by plan_fronts()
   mutable std::once_flag plan_fronts_known_;
   std::mutex state_mutex_;
-  std::int64_t last_us_ = 0;
+  std::atomic<std::int64_t> last_us_ = 0;
   std::uint64_t last_serial_ = 0;  // written under state_mutex_ and jobs_mutex_
   std::string drain_from_;
   std::size_t plan_deletions_ = 0;  // since the plan was last written to files

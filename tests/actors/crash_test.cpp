@@ -29,7 +29,7 @@ namespace {
 
 // Every write that a daemon makes for a job of its own accord.
 constexpr const char* kWrites[] = {
-    "open_job",         "append_lines",   "seal",      "commit_prepared",
+    "open_job",         "write_lines",    "seal",      "commit_prepared",
     "begin_attempts",   "commit_results", "claim_ids", "set_strict_checked",
     "measure_prefixes", "set_paused",     "end_job"};
 constexpr int kUsualRounds = 2 * std::size(kWrites);
@@ -146,7 +146,7 @@ TEST_F(CrashTest, DeathAtAnyWriteLosesNothingAndRepeatsNothing) {
     const std::size_t point = static_cast<std::size_t>(round) % kUsualRounds;
     const std::string write = kWrites[point / 2];
     const bool is_repeated =
-        write == "append_lines" || write == "begin_attempts" || write == "commit_results";
+        write == "write_lines" || write == "begin_attempts" || write == "commit_results";
     run_round(round,
               fmt::format("{}.{}:{}", write, point % 2 == 0 ? "before" : "after",
                           is_repeated ? 1 + round / kUsualRounds % 3 : 1),
@@ -173,7 +173,7 @@ class UploadCrashTest : public CrashTest {
                                               "--data",
                                               data(),
                                               "--quiet"};
-    ASSERT_TRUE(start_daemon("append_lines.after:2=stop"));
+    ASSERT_TRUE(start_daemon("write_lines.after:2=stop"));
     const pid_t client = start(command, directory_->path() + "/first");
     ASSERT_TRUE(daemon_->wait_stopped());
     ASSERT_EQ(::kill(client, SIGKILL), 0);

@@ -78,13 +78,13 @@ TEST_P(FailPointTest, DeathBeforeOrAfterAWriteLosesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllWrites, FailPointTest,
-                         ::testing::Values("set_schema", "open_job", "append_lines", "seal_empty",
-                                           "seal", "truncate", "commit_prepared", "claim_ids",
-                                           "set_strict_checked", "measure_prefixes", "replace_plan",
-                                           "drain_plan", "begin_attempts", "clear_attempts",
-                                           "commit_results", "set_paused", "end_job", "prune",
-                                           "rebuild_wipe", "rebuild_part", "rebuild_job",
-                                           "rebuild_done"),
+                         ::testing::Values("set_schema", "open_job", "write_lines", "sync",
+                                           "seal_empty", "seal", "truncate", "commit_prepared",
+                                           "claim_ids", "set_strict_checked", "measure_prefixes",
+                                           "replace_plan", "drain_plan", "begin_attempts",
+                                           "clear_attempts", "commit_results", "set_paused",
+                                           "end_job", "prune", "rebuild_wipe", "rebuild_part",
+                                           "rebuild_job", "rebuild_done"),
                          [](const auto& write) { return std::string(write.param); });
 
 TEST(FailPointScenarioTest, EndsAsItShould) {

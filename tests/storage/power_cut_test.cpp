@@ -102,5 +102,81 @@ TEST_F(PowerCutTest, AResultIsOnTheDiskBeforeAnyoneSeesIt) {
   EXPECT_GT(most, 0u);
 }
 
+TEST_F(PowerCutTest, LinesAreOnTheDiskAfterTheSyncThatFollowsThem) {
+  constexpr std::uint64_t kLines = 4'000, kAtOnce = 40;
+  const JobId id = store_->open_job({}, kNowMs).job.id;
+  std::atomic<std::uint64_t> written{0}, durable{0};
+  std::thread writer([&] {
+    while (written < kLines) {
+      store_->write_lines(id, make_lines(written + 1, written + kAtOnce), written + kAtOnce,
+                          kNowUs);
+      written += kAtOnce;
+    }
+  });
+  std::thread syncer([&] {
+    while (durable < kLines) {
+      const std::uint64_t covered = written;
+      store_->sync();
+      durable = covered;
+    }
+  });
+  std::uint64_t most = 0, most_kept = 0;
+  for (int i = 0; most < kLines; ++i) {
+    const std::string image = directory_.path() + "/image-" + std::to_string(i);
+    std::uint64_t promised = 0;
+    do {
+      promised = durable;
+    } while (promised == most);
+    disk_->cut(store_path(), image);
+    most = promised;
+    const auto store = open_image(image);
+    EXPECT_EQ(store->check().problems, std::vector<std::string>());
+    const JobState state = store->job(id)->state;
+    EXPECT_GE(state.total_lines, promised);
+    EXPECT_EQ(state.upload_offset_bytes, state.total_lines);
+    EXPECT_EQ(store->read_lines(id, 1, kLines, SIZE_MAX).size(), state.total_lines);
+    most_kept = state.total_lines;
+  }
+  writer.join();
+  syncer.join();
+  EXPECT_EQ(most_kept, kLines);
+}
+
+TEST_F(PowerCutTest, LinesThatAreNotSyncedAreNotPromised) {
+  const JobId id = store_->open_job({}, kNowMs).job.id;
+  store_->write_lines(id, make_lines(1, 10), 10, kNowUs);
+  EXPECT_EQ(store_->job(id)->state.total_lines, 10u);
+  disk_->cut(store_path(), directory_.path() + "/image");
+  EXPECT_EQ(open_image(directory_.path() + "/image")->job(id)->state.total_lines, 0u);
+  // Any durable write takes them along.
+  store_->set_paused(id, true);
+  disk_->cut(store_path(), directory_.path() + "/later");
+  EXPECT_EQ(open_image(directory_.path() + "/later")->job(id)->state.total_lines, 10u);
+}
+
+TEST_F(PowerCutTest, ALogThatCouldNotBeSyncedIsNotTrustedAgain) {
+  const JobId id = store_->open_job({}, kNowMs).job.id;
+  store_->write_lines(id, make_lines(1, 10), 10, kNowUs);
+  disk_->fails_syncs = true;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(error_kind([&] { store_->sync(); }), StorageError::Kind::kFull);
+  }
+  disk_->fails_syncs = false;
+  store_->sync();
+  disk_->cut(store_path(), directory_.path() + "/image");
+  EXPECT_EQ(open_image(directory_.path() + "/image")->job(id)->state.total_lines, 10u);
+
+  // Somebody else's sync fails and takes what the lines were in with it.
+  store_->write_lines(id, make_lines(11, 20), 20, kNowUs);
+  disk_->fails_syncs = true;
+  EXPECT_EQ(error_kind([&] { store_->set_paused(id, true); }), StorageError::Kind::kFull);
+  disk_->fails_syncs = false;
+  store_->sync();
+  disk_->cut(store_path(), directory_.path() + "/later");
+  EXPECT_EQ(open_image(directory_.path() + "/later")->job(id)->state.total_lines, 20u);
+  store_->set_paused(id, true);
+  EXPECT_EQ(store_->check().problems, std::vector<std::string>());
+}
+
 }  // namespace
 }  // namespace batchmill::testing

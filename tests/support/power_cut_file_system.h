@@ -5,6 +5,7 @@
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -42,6 +43,9 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
       lost_bytes_ += file->is_kept ? 0 : file->appended_bytes - file->synced_bytes;
     }
   }
+  // A disk that fails: syncs do too, and as real systems do it drops what it could not write and
+  // says so once.
+  std::atomic<bool> fails_syncs{false};
   // How much cuts have taken away so far.
   std::uint64_t lost_bytes() const {
     const std::lock_guard lock(mutex_);
@@ -59,7 +63,7 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
     state->path = path;
     keep_old(path);
     names_[path] = state;
-    *result = std::make_unique<File>(std::move(file), std::move(state), &mutex_);
+    *result = std::make_unique<File>(std::move(file), std::move(state), this);
     return status;
   }
 
@@ -98,6 +102,7 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
     std::string path;
     std::uint64_t appended_bytes = 0;
     std::uint64_t synced_bytes = 0;
+    bool has_gap = false;  // what was dropped: no sync makes more of the file durable
     // A durable name whose file was replaced by one that is not durable yet.
     bool is_kept = false;
     std::string kept;
@@ -106,8 +111,9 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
 
   class File : public rocksdb::FSWritableFileOwnerWrapper {
    public:
-    File(std::unique_ptr<rocksdb::FSWritableFile> file, FileStatePtr state, std::mutex* mutex)
-        : FSWritableFileOwnerWrapper(std::move(file)), state_(std::move(state)), mutex_(mutex) {}
+    File(std::unique_ptr<rocksdb::FSWritableFile> file, FileStatePtr state,
+         PowerCutFileSystem* disk)
+        : FSWritableFileOwnerWrapper(std::move(file)), state_(std::move(state)), disk_(disk) {}
 
     IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                     Context* context) override {
@@ -126,17 +132,21 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
 
    private:
     IOStatus count(IOStatus status, std::uint64_t bytes) {
-      const std::lock_guard lock(*mutex_);
+      const std::lock_guard lock(disk_->mutex_);
       if (status.ok()) state_->appended_bytes += bytes;
       return status;
     }
     IOStatus synced(IOStatus status) {
-      const std::lock_guard lock(*mutex_);
-      if (status.ok()) state_->synced_bytes = state_->appended_bytes;
+      const std::lock_guard lock(disk_->mutex_);
+      if (disk_->fails_syncs) {
+        state_->has_gap = state_->has_gap || state_->synced_bytes < state_->appended_bytes;
+        return IOStatus::NoSpace("the test's disk");
+      }
+      if (status.ok() && !state_->has_gap) state_->synced_bytes = state_->appended_bytes;
       return status;
     }
     const FileStatePtr state_;
-    std::mutex* const mutex_;
+    PowerCutFileSystem* const disk_;
   };
 
   class Directory : public rocksdb::FSDirectoryWrapper {
