@@ -16,7 +16,11 @@ namespace {
 
 using Context = std::shared_ptr<ActorContext>;
 using Self = IntakeActor::stateful_pointer<IntakeState>;
+// Uploads, and up to where their lines are written.
+using Written = std::vector<std::pair<JobId, std::uint64_t>>;
 
+// So much is written at once; less when no more is waiting.
+constexpr std::uint64_t kGroupBytes = 4 << 20;
 // A message of a few MiB may hold millions of (blank) lines, each of which takes some hundred bytes
 // of memory until it is durable: then it is taken in pieces.
 constexpr std::size_t kMaxGroupLines = 1 << 16;
@@ -105,6 +109,7 @@ void forget_unfinished_lines(IntakeState& state, ActorContext& context, const Jo
     for (auto it = state.uploads.begin(); it != state.uploads.end(); ++it) {
       const Upload& upload = it->second;
       const bool idle = it->first != current && upload.lines.empty() &&
+                        upload.written_bytes <= upload.session->durable_bytes() &&
                         upload.end_request.is_null() && held_by(upload) != 0;
       if (!idle) continue;
       if (oldest == state.uploads.end() || upload.active_s < oldest->second.active_s) oldest = it;
@@ -144,6 +149,8 @@ void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame
     throw Refusal("job_ended",
                   fmt::format("{} was ended while its upload was open", job.id.to_string()));
   }
+  // A new session counts what the store has as durable.
+  if (opened.existed && !state.uploads.contains(job.id)) context.store->sync();
   Upload& upload = state.uploads[job.id];
   if (upload.session == nullptr) {
     upload.session = std::make_unique<UploadSession>(
@@ -151,7 +158,7 @@ void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame
         UploadLimits{context.options.queue.max_line_bytes,
                      credit_of(state, upload, context.options.queue)},
         job.state.total_lines, job.state.upload_offset_bytes);
-    upload.offset_bytes = job.state.upload_offset_bytes;
+    upload.offset_bytes = upload.written_bytes = job.state.upload_offset_bytes;
   }
   upload.peer = peer;
   upload.owner = job.request.owner;
@@ -184,20 +191,38 @@ void take_step(Upload& upload, UploadSession::Step step, const ActorContext& con
     // Blank lines in a row are one record, however many.
     if (!upload.lines.empty() && stored.is_blank() && upload.lines.back().is_blank()) {
       StoredLine& run = upload.lines.back();
+      upload.lines_bytes -= run.bytes.size();
       run.bytes.clear();
       run.line = line.line;
       ++run.num_lines;
       continue;
     }
+    upload.lines_bytes += stored.bytes.size();
     upload.lines.push_back(std::move(stored));
   }
   if (step.reply) context.reply(upload.peer, {std::move(*step.reply), "", false});
 }
 
-// The upload is whole and durable: seal the job and say so.
+void write_lines(const JobId& id, Upload& upload, const ActorContext& context) {
+  if (upload.lines.empty()) return;
+  context.store->write_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
+  upload.lines.clear();
+  upload.lines_bytes = 0;
+  upload.written_bytes = upload.offset_bytes;
+}
+
+// Up to this offset of the content the lines are durable.
+void ack(const JobId& id, Upload& upload, std::uint64_t offset_bytes, const ActorContext& context) {
+  if (offset_bytes <= upload.session->durable_bytes()) return;
+  send_to<PreparerActor>(context.directory, lines_atom::value, id);
+  context.reply(upload.peer, {upload.session->durable(offset_bytes), "", false});
+}
+
+// The upload is whole and written: seal the job, which makes all of it durable, and say so.
 void seal(const JobId& id, Upload& upload, const ActorContext& context) {
   JobStore& store = *context.store;
   const bool kept = store.seal(id, upload.session->content_hash(), context.clock->now_s());
+  ack(id, upload, upload.written_bytes, context);
   if (!kept) {
     reply_error(context, upload.peer, upload.end_request, "empty_file",
                 "the file is empty: it holds no line");
@@ -211,26 +236,21 @@ void seal(const JobId& id, Upload& upload, const ActorContext& context) {
   send_to<PreparerActor>(context.directory, lines_atom::value, id);
 }
 
-void flush_lines(const JobId& id, Upload& upload, const ActorContext& context) {
-  if (upload.lines.empty()) return;
-  context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
-  upload.lines.clear();
-  send_to<PreparerActor>(context.directory, lines_atom::value, id);
-  context.reply(upload.peer, {upload.session->durable(upload.offset_bytes), "", false});
+void refuse_full(const JobId& id, const Upload& upload, const std::string& why,
+                 const ActorContext& context) {
+  spdlog::error("an upload is refused: {}", why);
+  reply_error(context, upload.peer, {{"job", id.to_string()}}, "storage_full", why);
 }
 
-// Makes durable what has gathered. True when the upload has ended.
-bool flush_upload(const JobId& id, Upload& upload, const ActorContext& context) {
-  flush_lines(id, upload, context);
-  if (upload.end_request.is_null()) return false;
-  seal(id, upload, context);
-  return true;
-}
-
+// Writes what has gathered, and ends the uploads that are whole.
 void flush(IntakeState& state, ActorContext& context) {
   for (auto it = state.uploads.begin(); it != state.uploads.end();) {
     Upload& upload = it->second;
     bool over = false;
+    if (upload.lines.empty() && upload.end_request.is_null()) {
+      ++it;
+      continue;
+    }
     try {
       const std::optional<Job> job = context.store->job(it->first);
       if (!job || job->ended()) {
@@ -238,14 +258,13 @@ void flush(IntakeState& state, ActorContext& context) {
                     "the job has ended: nothing more of it is taken");
         over = true;
       } else {
-        upload.session->set_credit(credit_of(state, upload, context.options.queue));
-        over = flush_upload(it->first, upload, context);
+        write_lines(it->first, upload, context);
+        over = !upload.end_request.is_null();
+        if (over) seal(it->first, upload, context);
       }
     } catch (const StorageError& error) {
       if (error.kind() != StorageError::Kind::kFull) throw;
-      spdlog::error("an upload is refused: {}", error.what());
-      reply_error(context, upload.peer, {{"job", it->first.to_string()}}, "storage_full",
-                  error.what());
+      refuse_full(it->first, upload, error.what(), context);
       over = true;
     }
     if (over) context.upload_peers.erase(it->first);
@@ -253,13 +272,63 @@ void flush(IntakeState& state, ActorContext& context) {
   }
 }
 
+// What was written is durable, or cannot be: `why_full` is not empty.
+void on_synced(IntakeState& state, ActorContext& context, const Written& written,
+               const std::string& why_full) {
+  for (const auto& [id, offset_bytes] : written) {
+    const auto it = state.uploads.find(id);
+    if (it == state.uploads.end()) continue;  // it has ended, and said so
+    Upload& upload = it->second;
+    if (why_full.empty()) {
+      upload.session->set_credit(credit_of(state, upload, context.options.queue));
+      ack(id, upload, offset_bytes, context);
+    } else {
+      refuse_full(id, upload, why_full, context);
+      context.upload_peers.erase(id);
+      state.uploads.erase(it);
+    }
+  }
+}
+
+// One sync at a time; what is written meanwhile is in the next one.
+void start_sync(Self self, const Context& context) {
+  IntakeState& state = self->state;
+  if (state.syncing) return;
+  Written written;
+  for (const auto& [id, upload] : state.uploads) {
+    if (upload.written_bytes > upload.session->durable_bytes()) {
+      written.emplace_back(id, upload.written_bytes);
+    }
+  }
+  if (written.empty()) return;
+  state.syncing = true;
+  self->request(state.syncer, caf::infinite, sync_atom::value)
+      .then(
+          [=, written = std::move(written)](const std::string& why_full) {
+            self->state.syncing = false;
+            on_synced(self->state, *context, written, why_full);
+            start_sync(self, context);
+          },
+          [=](const caf::error& error) { self->quit(error); });
+}
+
+LogSyncerActor::behavior_type log_syncer(LogSyncerActor::pointer, Context context) {
+  return {[=](sync_atom) -> std::string {
+    try {
+      context->store->sync();
+    } catch (const StorageError& error) {
+      if (error.kind() != StorageError::Kind::kFull) throw;
+      return error.what();
+    }
+    return "";
+  }};
+}
+
 // No more lines will come: those so far run, then the job ends as `code` says.
 void cut_upload(IntakeState& state, ActorContext& context, const JobId& id, const std::string& code,
                 const std::string& message) {
   Upload& upload = state.uploads.at(id);
-  if (!upload.lines.empty()) {
-    context.store->append_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
-  }
+  write_lines(id, upload, context);
   context.store->truncate(id, code, message, context.clock->now_s());
   state.uploads.erase(id);
   context.upload_peers.erase(id);
@@ -303,7 +372,7 @@ void on_data(const JobId& id, Upload& upload, const Json& header, std::string_vi
     const bool refused = step.reply && step.reply->value("op", "") == "error";
     take_step(upload, std::move(step), context);
     if (refused) return;
-    if (upload.lines.size() >= kMaxGroupLines) flush_lines(id, upload, context);
+    if (upload.lines.size() >= kMaxGroupLines) write_lines(id, upload, context);
     piece_header["offset"] = piece_header["offset"].get<std::uint64_t>() + piece.size();
   }
 }
@@ -335,11 +404,14 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
   if (upload.too_many_lines) {
     refuse_excess(state, *context, id, fmt::format("{} lines", upload.max_lines));
   }
-  // The group grows while the log is being synced: what arrives meanwhile is in the next one.
-  if ((!upload.lines.empty() || !upload.end_request.is_null()) && !state.flush_scheduled) {
+  if (upload.lines_bytes >= kGroupBytes) {
+    flush(state, *context);
+  } else if ((!upload.lines.empty() || !upload.end_request.is_null()) && !state.flush_scheduled) {
+    // Behind the frames that wait: what they bring is written with it.
     state.flush_scheduled = true;
     self->send(self, flush_atom::value);
   }
+  start_sync(self, context);
 }
 
 // Uploads whose client has been silent for too long end; what was acked runs.
@@ -368,6 +440,7 @@ void close_idle(IntakeState& state, ActorContext& context) {
 IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> self,
                                   std::shared_ptr<ActorContext> context) {
   self->state.started_s = context->clock->steady_s();
+  self->state.syncer = self->spawn<caf::linked + caf::detached>(log_syncer, context);
   // Clients whose uploads an intake before this one had open: they go on from what was acked.
   for (const auto& [id, peer] : std::exchange(context->upload_peers, {})) {
     reply_error(*context, peer, {{"job", id.to_string()}}, "unknown_upload", kOpenAgain);
@@ -395,6 +468,7 @@ IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> sel
       [=](flush_atom) {
         self->state.flush_scheduled = false;
         flush(self->state, *context);
+        start_sync(self, context);
       },
   };
 }

@@ -1,5 +1,5 @@
-// Takes uploads: feeds each client's bytes to its session, makes the lines durable in groups, and
-// acks what is durable.
+// Takes uploads: feeds each client's bytes to its session, writes the lines in groups while the log
+// is being synced, and acks what is durable.
 #pragma once
 
 #include <map>
@@ -18,8 +18,10 @@ struct Upload {
   std::uint64_t max_bytes = 0, max_lines = 0;  // what that client may send; 0: no limit
   std::unique_ptr<UploadSession> session;
   bool too_many_lines = false;  // the client has sent more lines than that
-  std::vector<StoredLine> lines;  // not durable yet
+  std::vector<StoredLine> lines;  // gathered, not written yet
+  std::uint64_t lines_bytes = 0;  // of their contents
   std::uint64_t offset_bytes = 0;  // of the content behind the last of them
+  std::uint64_t written_bytes = 0;  // offset behind the lines that are written, durable or not
   Json end_request;  // the header that asked for the end; null before
   std::int64_t active_s = 0;  // steady clock, of the latest frame
 };
@@ -28,6 +30,8 @@ struct IntakeState {
   static inline const char* name = "intake";
   std::map<JobId, Upload> uploads;
   bool flush_scheduled = false;
+  LogSyncerActor syncer;
+  bool syncing = false;  // it has been asked and has not answered
   std::int64_t started_s = 0;  // steady clock; uploads without a client since then count from here
 };
 

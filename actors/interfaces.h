@@ -9,6 +9,7 @@
 namespace batchmill {
 
 using frame_atom = caf::atom_constant<caf::atom("frame")>;
+using sync_atom = caf::atom_constant<caf::atom("sync")>;
 using flush_atom = caf::atom_constant<caf::atom("flush")>;
 using next_atom = caf::atom_constant<caf::atom("next")>;
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
@@ -24,13 +25,18 @@ using ready_atom = caf::atom_constant<caf::atom("ready")>;
 using lost_atom = caf::atom_constant<caf::atom("lost")>;
 using done_atom = caf::atom_constant<caf::atom("done")>;
 
+// Waits for the disk in the intake's stead, on a thread of its own.
+using LogSyncerActor = caf::typed_actor<
+    // Answers when all that was written before is durable: empty, or why the disk takes no more.
+    caf::replies_to<sync_atom>::with<std::string>>;
+
 // Takes uploads: frames in, durable lines and acks out.
 using IntakeActor = caf::typed_actor<
     // A client's open, data, end or abort.
     caf::reacts_to<frame_atom, PeerMessage>,
     // Closes uploads that have been idle too long.
     caf::reacts_to<tick_atom>,
-    // INTERNAL: make what has gathered durable, then ack it.
+    // INTERNAL: write what has gathered.
     caf::reacts_to<flush_atom>>;
 
 // Answers clients' requests (status, results, …) and changes jobs (cancel, pause, resume).
