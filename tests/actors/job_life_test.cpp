@@ -292,8 +292,8 @@ TEST_F(JobLifeTest, AnUploadWhoseClientIsSilentIsClosed) {
     try {
       client.upload(
           {{"key", "silent"}},
-          [&](std::uint64_t offset, char* buffer, std::size_t) {
-            return content.copy(buffer, 1'000, offset);
+          [&](std::uint64_t offset, char* buffer, std::size_t size) {
+            return content.copy(buffer, std::min<std::size_t>(size, 1'000), offset);
           },
           [](std::uint64_t durable_bytes) {
             if (durable_bytes != 0) throw std::runtime_error("gone");
