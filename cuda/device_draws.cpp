@@ -109,7 +109,6 @@ void DeviceDraws::begin(const Tensor& logits, std::span<const Draw> draws, const
   const std::size_t list_bytes = sizeof(std::int32_t) * (sizes.tokens + 2 * sizes.biases);
   const std::size_t row_bytes = sizeof(SampleRow) * draws.size();
   const std::size_t bytes = row_bytes + list_bytes + 2 * sizeof(std::int32_t) * num_unknown;
-  step.upload.reserve(bytes, stream);
   const std::size_t changed_rows = (num_changed + kRowStep - 1) / kRowStep * kRowStep;
   const std::size_t changed_bytes =
       changed_rows * static_cast<std::size_t>(logits.cols) * sizeof(float);
@@ -117,8 +116,14 @@ void DeviceDraws::begin(const Tensor& logits, std::span<const Draw> draws, const
   reserve(&seen_, changed_bytes, stream);
   const std::size_t chosen_bytes = draws.size() * sizeof(std::int32_t);
   const std::size_t chosen_room = std::bit_ceil(chosen_bytes);
-  reserve(&step.chosen, chosen_room, stream);
-  reserve(&step.chosen_on_host, chosen_room, stream);
+  for (Step& each : steps_) {
+    // What is under way stays where it is. Else there is room for a step behind this one as well: a
+    // step no larger than an earlier one finds all that it needs.
+    if (&each != &step && num_under_way_ > 0) continue;
+    each.upload.reserve(bytes, stream);
+    reserve(&each.chosen, chosen_room, stream);
+    reserve(&each.chosen_on_host, chosen_room, stream);
+  }
 
   std::byte* host = step.upload.begin_write();
   auto* rows = reinterpret_cast<SampleRow*>(host);
