@@ -5,6 +5,7 @@
 // where it is broken. Not thread-safe, like every ModelRunner.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -116,9 +117,10 @@ class ScriptedRunner : public ModelRunner {
   bool has_failed_ = false;  // and nobody has dropped the steps under way
   std::int64_t num_draws_ = 0;
   std::int64_t num_host_rows_ = 0;
-  std::int64_t num_steps_ = 0;
-  std::int64_t num_steps_ahead_ = 0;
-  std::int64_t num_rows_ = 0;
+  // Asked for by tests while the device thread runs.
+  std::atomic<std::int64_t> num_steps_ = 0;
+  std::atomic<std::int64_t> num_steps_ahead_ = 0;
+  std::atomic<std::int64_t> num_rows_ = 0;
   std::int64_t num_copies_ = 0;
   std::int32_t widest_step_ = 0;
 };
