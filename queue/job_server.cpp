@@ -29,7 +29,7 @@ namespace {
 
 // Per peer, inside libzmq.
 constexpr int kMessagesInPipe = 4;
-constexpr int kAnswersInPipe = 8;
+constexpr int kAnswersInPipe = 2;
 constexpr int kMessagesPerTurn = 64;  // read before answers get their turn
 // libzmq does not say when a full pipe has room again, so it is tried: soon, then less often.
 constexpr int kFirstRetryMs = 1;

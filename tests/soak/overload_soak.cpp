@@ -42,9 +42,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // What queue/README.md lets these clients cost, all of them together, in MiB: uploads 256, answers
-// 256 and within libzmq 8 for each of 100 clients, messages that are worked on 64, half a message
+// 256 and within libzmq 2 for each of 100 clients, messages that are worked on 64, half a message
 // of 2 from each of 200, a message without an end 40.
-constexpr std::uint64_t kMaxGrowthBytes = (256ull + 256 + 8 * 100 + 64 + 2 * 200 + 40) << 20;
+constexpr std::uint64_t kMaxGrowthBytes = (256ull + 256 + 2 * 100 + 64 + 2 * 200 + 40) << 20;
 // The store's 512, 256 of the process, and [queue] max_connections that are served or wait.
 constexpr std::size_t kMaxFiles = 512 + 256 + 2 * 1024;
 constexpr std::size_t kMaxLogBytes = 1 << 20;
