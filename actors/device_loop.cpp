@@ -217,6 +217,7 @@ bool DeviceLoop::step() {
   }
   account(*output, static_cast<std::uint64_t>(clock_->steady_us() - start_us));
   for (RequestOutput& finished : output->finished) collect(std::move(finished));
+  if (growth_.succeeded()) make_larger_steps();
   return true;
 }
 
@@ -234,9 +235,21 @@ bool DeviceLoop::count_failure(const char* what) {
 bool DeviceLoop::make_smaller_steps() {
   const std::int32_t rows = engine_->shrink_steps();
   if (rows == 0) return false;
-  spdlog::warn("{} had no memory for a step: from now on at most {} tokens share one", name_, rows);
+  growth_.failed();
+  spdlog::warn("{} had no memory for a step: at most {} tokens share one for now", name_, rows);
   release(false);
   return true;
+}
+
+// Others may have given memory back.
+void DeviceLoop::make_larger_steps() {
+  const std::int32_t rows = engine_->grow_steps();
+  if (rows > 0) {
+    spdlog::debug("{} tries steps of {} tokens", name_, rows);
+  } else {
+    growth_.set_unlimited();
+    spdlog::info("{} has steps of full size again", name_);
+  }
 }
 
 void DeviceLoop::account(const StepOutput& output, std::uint64_t step_us) {

@@ -15,6 +15,7 @@
 #include "actors/clock.h"
 #include "actors/live_stats.h"
 #include "actors/messages.h"
+#include "actors/step_growth.h"
 #include "actors/work_share.h"
 #include "engine/step_engine.h"
 
@@ -75,6 +76,7 @@ class DeviceLoop {
   bool step();
   bool count_failure(const char* what);
   bool make_smaller_steps();
+  void make_larger_steps();
   void account(const StepOutput& output, std::uint64_t step_us);
   void collect(RequestOutput output);
   void release(bool started_too);
@@ -96,6 +98,7 @@ class DeviceLoop {
   bool pull_outstanding_ = false;
   bool first_step_ahead_ = false;  // the device was idle and has not made a step since
   std::int32_t failed_steps_ = 0;
+  StepGrowth growth_;
   // Scratch of account().
   std::vector<std::uint64_t> step_rows_;
   std::vector<std::pair<JobId, std::uint64_t>> job_tokens_;

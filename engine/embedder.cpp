@@ -8,7 +8,9 @@
 namespace batchmill {
 
 Embedder::Embedder(const EngineOptions& options, EncoderRunner* runner)
-    : options_(options), runner_(runner) {}
+    : options_(options),
+      step_limit_(std::max(options.max_num_batched_tokens, 1)),
+      runner_(runner) {}
 
 std::int32_t Embedder::max_sequence_tokens() const {
   return std::min(options_.max_context_tokens, runner_->max_sequence_tokens());
@@ -34,7 +36,7 @@ void Embedder::add(Request request) {
 
 std::vector<std::size_t> Embedder::choose() const {
   std::vector<std::size_t> chosen;
-  std::size_t room = static_cast<std::size_t>(std::max(options_.max_num_batched_tokens, 1));
+  std::size_t room = static_cast<std::size_t>(step_limit_.rows());
   for (std::size_t i = 0; i < waiting_.size() && room > 0; ++i) {
     const std::size_t length = waiting_[i].prompt.size();
     if (length > room && !chosen.empty()) continue;
@@ -61,8 +63,8 @@ void Embedder::fill_batch(const std::vector<std::size_t>& chosen) {
 
 std::int32_t Embedder::shrink_steps() {
   if (batch_.num_seqs() < 2) return 0;
-  options_.max_num_batched_tokens = batch_.num_tokens() / 2;
-  return options_.max_num_batched_tokens;
+  step_limit_.lower(batch_.num_tokens() / 2);
+  return step_limit_.rows();
 }
 
 StepOutput& Embedder::step() {

@@ -10,6 +10,7 @@
 #include "engine/encoder_runner.h"
 #include "engine/options.h"
 #include "engine/step_engine.h"
+#include "engine/step_limit.h"
 
 namespace batchmill {
 
@@ -30,6 +31,7 @@ class Embedder : public StepEngine {
   StepOutput& step() override;
   // As many whole sequences as fit half the rows.
   std::int32_t shrink_steps() override;
+  std::int32_t grow_steps() override { return step_limit_.raise(); }
   void cancel(RequestId id) override;
   bool has_work() const override { return !waiting_.empty() || !cancelled_.empty(); }
   EngineStats stats() const override;
@@ -40,6 +42,7 @@ class Embedder : public StepEngine {
   void fill_batch(const std::vector<std::size_t>& chosen);
 
   EngineOptions options_;
+  StepLimit step_limit_;
   EncoderRunner* const runner_;
   std::deque<Request> waiting_;
   std::vector<RequestId> cancelled_;

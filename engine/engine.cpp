@@ -153,7 +153,7 @@ StepOutput& Engine::Impl::step() {
 
 std::int32_t Engine::Impl::shrink_steps() {
   const std::int32_t rows = tried_rows_ / 2;
-  if (rows > 0) scheduler_.limit_step(rows);
+  if (rows > 0) scheduler_.step_limit().lower(rows);
   return rows;
 }
 
@@ -445,6 +445,7 @@ std::int32_t Engine::max_sequence_tokens() const { return impl_->max_sequence_to
 void Engine::add(Request request) { impl_->add(std::move(request)); }
 StepOutput& Engine::step() { return impl_->step(); }
 std::int32_t Engine::shrink_steps() { return impl_->shrink_steps(); }
+std::int32_t Engine::grow_steps() { return impl_->grow_steps(); }
 void Engine::cancel(RequestId id) { impl_->cancel(id); }
 bool Engine::has_work() const { return impl_->has_work(); }
 std::int32_t Engine::cached_prefix_tokens(std::span<const TokenId> prompt) const {

@@ -42,6 +42,7 @@ class Engine : public StepEngine {
 
   // The step's rows are halved; sequences that get none wait for a later step.
   std::int32_t shrink_steps() override;
+  std::int32_t grow_steps() override;
 
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.

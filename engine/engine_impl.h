@@ -26,6 +26,7 @@ class Engine::Impl {
   void add(Request request);
   StepOutput& step();
   std::int32_t shrink_steps();
+  std::int32_t grow_steps() { return scheduler_.step_limit().raise(); }
   void cancel(RequestId id);
   bool has_work() const {
     return !requests_.empty() || !finished_.empty() || under_way_ != nullptr;

@@ -14,6 +14,7 @@ constexpr std::int32_t kWatermarkDivisor = 100;  // keep 1 % of the pool for run
 Scheduler::Scheduler(const EngineOptions& options, std::int32_t num_blocks,
                      std::int32_t block_size_tokens, std::int32_t max_prompt_logits_rows)
     : options_(options),
+      step_limit_(options.max_num_batched_tokens),
       max_prompt_logits_rows_(max_prompt_logits_rows),
       watermark_blocks_(std::max(1, num_blocks / kWatermarkDivisor)),
       blocks_(num_blocks, block_size_tokens) {
@@ -36,14 +37,10 @@ void Scheduler::remove(Sequence* sequence) {
   blocks_.release(*sequence, /*keep_tail=*/false);
 }
 
-void Scheduler::limit_step(std::int32_t rows) {
-  options_.max_num_batched_tokens = std::min(options_.max_num_batched_tokens, rows);
-}
-
 void Scheduler::schedule(ScheduledStep* step) {
   step_ = step;
   step_->sequences.clear();
-  rows_left_ = options_.max_num_batched_tokens;
+  rows_left_ = step_limit_.rows();
   prompt_logits_rows_left_ = max_prompt_logits_rows_;
   num_logits_rows_ = 0;
   const std::int64_t preemptions_before = num_preemptions_;

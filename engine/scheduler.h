@@ -10,6 +10,7 @@
 #include "engine/block_manager.h"
 #include "engine/options.h"
 #include "engine/sequence.h"
+#include "engine/step_limit.h"
 
 namespace batchmill {
 
@@ -41,8 +42,8 @@ class Scheduler {
   // Forgets a sequence, waiting or running, and gives up its blocks. Not while a step is planned.
   void remove(Sequence* sequence);
 
-  // Later steps have at most so many rows.
-  void limit_step(std::int32_t rows);
+  // How many rows later steps have at most.
+  StepLimit& step_limit() { return step_limit_; }
 
   // Plans the next step: running decodes first, then prefill chunks of running sequences, then of
   // newly admitted ones. Nothing to do: no sequences.
@@ -74,6 +75,7 @@ class Scheduler {
   void fill_batch() const;
 
   EngineOptions options_;
+  StepLimit step_limit_;
   std::int32_t max_prompt_logits_rows_;
   std::int32_t watermark_blocks_;
   BlockManager blocks_;

@@ -25,6 +25,10 @@ class StepEngine {
   // rows. Returns that number, 0 if they cannot be smaller.
   virtual std::int32_t shrink_steps() = 0;
 
+  // There may be memory again: from now on steps have an eighth of the options' rows more. Returns
+  // their number, 0 if they are as large as the options say.
+  virtual std::int32_t grow_steps() = 0;
+
   // Ends a request; it appears once in the next step's finished list as kCancelled. Unknown ids are
   // ignored.
   virtual void cancel(RequestId id) = 0;

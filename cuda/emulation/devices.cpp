@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -23,17 +24,18 @@ long number_of(const char* variable, long fallback) {
   return text == nullptr ? fallback : std::strtol(text, nullptr, 10);
 }
 
-// "device:result" of an environment variable.
+// "device:result" or "device:result:end" of an environment variable.
 struct Fault {
   explicit Fault(const char* variable) {
     const char* text = std::getenv(variable);
-    if (text != nullptr && std::sscanf(text, "%d:%ld", &device, &result) != 2) device = -1;
+    if (text != nullptr && std::sscanf(text, "%d:%ld:%ld", &device, &result, &end) < 2) device = -1;
   }
   bool is_due(std::int32_t of_device, long results) const {
-    return device == of_device && results >= result;
+    return device == of_device && results >= result && results < end;
   }
   std::int32_t device = -1;
   long result = 0;
+  long end = std::numeric_limits<long>::max();
 };
 
 struct Block {
@@ -114,9 +116,10 @@ void count_result(std::int32_t device) {
   const std::lock_guard lock(all.mutex);
   Device& device_state = all.devices.at(static_cast<std::size_t>(device));
   ++device_state.results;
-  if (all.full.is_due(device, device_state.results) && !device_state.is_full) {
-    device_state.is_full = true;
-    device_state.limit_bytes = device_state.used_bytes;
+  const bool is_full = all.full.is_due(device, device_state.results);
+  if (is_full != device_state.is_full) {
+    device_state.is_full = is_full;
+    device_state.limit_bytes = is_full ? device_state.used_bytes : all.bytes;
   }
   if (all.lost.is_due(device, device_state.results)) throw CudaError("the emulated device is lost");
 }

@@ -91,6 +91,21 @@ TEST(EmbedderTest, KeepsEverythingWhenTheDeviceFails) {
   EXPECT_EQ(embedder.step().finished.size(), 2u);
 }
 
+TEST(EmbedderTest, MakesSmallerStepsAndLargerOnesAgain) {
+  ScriptedEncoder encoder({});
+  Embedder embedder(steps_of(16), &encoder);
+  for (RequestId id = 0; id < 24; ++id) embedder.add(request(id, 4));
+  EXPECT_EQ(embedder.step().num_tokens, 16);
+  EXPECT_EQ(embedder.shrink_steps(), 8);
+  EXPECT_EQ(embedder.step().num_tokens, 8);
+  EXPECT_EQ(embedder.grow_steps(), 10);
+  EXPECT_EQ(embedder.grow_steps(), 12);
+  EXPECT_EQ(embedder.step().num_tokens, 12);
+  EXPECT_EQ(embedder.grow_steps(), 14);
+  EXPECT_EQ(embedder.grow_steps(), 0);
+  EXPECT_EQ(embedder.step().num_tokens, 16);
+}
+
 TEST(EmbedderTest, EndsCancelledRequestsOnce) {
   ScriptedEncoder encoder({});
   Embedder embedder(steps_of(100), &encoder);

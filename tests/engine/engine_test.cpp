@@ -264,6 +264,25 @@ TEST_F(EngineTest, RunsInSmallerStepsWhereThereIsNoMemoryForLargeOnes) {
   }
 }
 
+TEST_F(EngineTest, StepsGrowBackWhenThereIsMemoryAgain) {
+  ScriptedRunner runner({.num_blocks = 512});
+  options_.max_num_batched_tokens = 64;
+  options_.max_context_tokens = 512;
+  Engine engine(options_, &runner, &tokenizer_);
+  Request request = make_request(1, letters("a"), 1);
+  request.prompt.resize(400, request.prompt.front());
+  engine.add(request);
+  EXPECT_EQ(engine.step().num_tokens, 64);
+  EXPECT_EQ(engine.shrink_steps(), 32);
+  EXPECT_EQ(engine.step().num_tokens, 32);
+  std::vector<std::int32_t> limits;
+  do {
+    limits.push_back(engine.grow_steps());
+    EXPECT_EQ(engine.step().num_tokens, limits.back() == 0 ? 64 : limits.back());
+  } while (limits.back() > 0);
+  EXPECT_EQ(limits, (std::vector<std::int32_t>{40, 48, 56, 0}));
+}
+
 TEST_F(EngineTest, CannotMakeStepsOfLessThanOneRow) {
   ScriptedRunner runner({.max_rows = 0});
   options_.max_num_batched_tokens = 1;
