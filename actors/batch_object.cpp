@@ -70,7 +70,7 @@ Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
     eta = static_cast<std::int64_t>(static_cast<double>(open) / live->lines_per_second + 0.5);
   }
   std::vector<std::string> warnings = job.state.warnings;
-  if (live != nullptr) {
+  if (live != nullptr && !job.ended()) {
     warnings.insert(warnings.end(), live->warnings.begin(), live->warnings.end());
   }
   return {

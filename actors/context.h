@@ -15,6 +15,7 @@
 #include "actors/clock.h"
 #include "actors/daemon.h"
 #include "actors/device_loop.h"
+#include "actors/device_states.h"
 #include "actors/interfaces.h"
 #include "actors/live_stats.h"
 #include "actors/model_catalog.h"
@@ -123,6 +124,7 @@ struct ActorContext {
   LiveStats* live = nullptr;
   std::function<void(const PeerId&, WireMessage)> reply;  // to a client; never blocks
   Directory directory;
+  DeviceStates devices;
   OpenRequests requests;
   std::atomic<bool> stop_care{false};  // the daemon ends: so do a backup, a compaction …
   // Clients with an open upload: the intake's own, kept here for the one that takes its place.

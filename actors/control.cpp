@@ -17,6 +17,13 @@ WireMessage failure(const Json& header, std::string_view code, std::string_view 
   return {error_header(header, code, message), "", false};
 }
 
+// What the store does not know.
+WireMessage describe_devices(const Json& header, const ActorContext& context) {
+  Json answer = {{"op", "response"}, {"devices", context.devices.describe()}};
+  if (header.contains("id")) answer["id"] = header["id"];
+  return {std::move(answer), "", false};
+}
+
 // cancel, pause, resume.
 WireMessage change_job(const WireMessage& request, const std::string& what, ActorContext& context,
                        const Queries& queries) {
@@ -76,6 +83,7 @@ void answer(const PeerMessage& frame, ActorContext& context, const Queries& quer
     // Nobody waits for the answer: only what the request changes counts.
     const bool gone = frame.message.sender_gone && *frame.message.sender_gone;
     if (gone && !changes) return;
+    if (what == "devices") return context.reply(frame.peer, describe_devices(header, context));
     context.reply(frame.peer, changes ? change_job(frame.message, what, context, queries)
                                       : queries.answer(header, frame.message.caller));
   } catch (const StorageError& error) {
@@ -94,7 +102,11 @@ void answer(const PeerMessage& frame, ActorContext& context, const Queries& quer
 ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState> self,
                                     std::shared_ptr<ActorContext> context) {
   self->state.queries = std::make_unique<Queries>(context->store, [context](const JobId& job) {
-    return context->live->job(job, context->clock->steady_s());
+    LiveJob live = context->live->job(job, context->clock->steady_s());
+    for (std::string& trouble : context->devices.troubles()) {
+      live.warnings.push_back(std::move(trouble));
+    }
+    return live;
   });
   // What a control before this one left unanswered.
   for (const auto& [peer, header] : context->requests.take_all()) {

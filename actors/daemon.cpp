@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <latch>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -40,6 +43,8 @@ class Daemon::Impl {
 
  private:
   void make_devices(std::vector<ServedModel> models, const DeviceFactory& device_factory);
+  DeviceSetup setup_of(std::size_t index, const Device& device) const;
+  std::optional<DeviceSetup> replace_device(std::size_t index);
   void route(PeerId peer, WireMessage message);
   template <class Handle, class... Ts>
   bool ask(const Handle& handle, std::chrono::seconds timeout, Ts... xs);
@@ -49,7 +54,9 @@ class Daemon::Impl {
   std::unique_ptr<DataDirectory> directory_;
   std::unique_ptr<JobStore> store_;
   LiveStats live_;
-  std::vector<Device> devices_;
+  std::vector<Device> devices_;  // in the order of their places …
+  std::mutex replacements_mutex_;
+  std::vector<Device> replacements_;  // … and what took the place of lost ones
   std::vector<EngineOptions> engine_options_;  // [models]
   std::vector<std::size_t> model_of_device_;  // [devices]
   std::unique_ptr<ModelCatalog> catalog_;
@@ -88,20 +95,12 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
       std::make_shared<LinePreparer>(catalog_.get(), options_.default_max_tokens,
                                      options_.max_choices, options_.queue.max_line_bytes);
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    const std::size_t index = model_of_device_[i];
-    const Model& model = *catalog_->entries()[index].served.model;
-    DeviceSetup device;
-    device.index = static_cast<std::uint32_t>(i);
-    device.name = devices_[i].name;
-    device.can_be_lost = devices_[i].can_be_lost;
-    device.options = engine_options_[index];
-    device.runner = devices_[i].runner.get();
-    device.encoder = devices_[i].encoder.get();
-    device.runner_mutex = std::make_shared<std::mutex>();
-    device.tokenizer = model.tokenizer();
-    setup.devices.push_back(std::move(device));
-    setup.device_fingerprints.push_back(model.fingerprint());
+    const ServedModel& served = catalog_->entries()[model_of_device_[i]].served;
+    context_->devices.add(devices_[i].name, served.name);
+    setup.devices.push_back(setup_of(i, devices_[i]));
+    setup.device_fingerprints.push_back(served.model->fingerprint());
   }
+  setup.replace = [this](std::uint32_t lost) { return replace_device(lost); };
   setup.on_fatal = options_.on_fatal;
 
   // The server comes before the actors that answer through it; its first messages wait for them.
@@ -164,6 +163,40 @@ void Daemon::Impl::make_devices(std::vector<ServedModel> models,
     entries.push_back(std::move(entry));
   }
   catalog_ = std::make_unique<ModelCatalog>(std::move(entries));
+}
+
+DeviceSetup Daemon::Impl::setup_of(std::size_t index, const Device& device) const {
+  const std::size_t model = model_of_device_[index];
+  DeviceSetup setup;
+  setup.index = static_cast<std::uint32_t>(index);
+  setup.name = device.name;
+  setup.can_be_lost = device.can_be_lost;
+  setup.options = engine_options_[model];
+  setup.runner = device.runner.get();
+  setup.encoder = device.encoder.get();
+  setup.runner_mutex = std::make_shared<std::mutex>();
+  setup.tokenizer = catalog_->entries()[model].served.model->tokenizer();
+  return setup;
+}
+
+// The lost device stays until the end: its driver may not answer when it is given up.
+std::optional<DeviceSetup> Daemon::Impl::replace_device(std::size_t index) {
+  const std::size_t model = model_of_device_[index];
+  const ModelCatalog::Entry& entry = catalog_->entries()[model];
+  std::optional<Device> device =
+      options_.replace_lost ? options_.replace_lost(entry.served) : std::nullopt;
+  if (!device) return std::nullopt;
+  // Lines were prepared for what the lost device's cache held.
+  const std::int32_t tokens =
+      Engine(engine_options_[model], device->runner.get(), nullptr).max_sequence_tokens();
+  if (tokens < std::min(entry.context_tokens, entry.pool_tokens)) {
+    throw std::runtime_error(
+        fmt::format("{} has room for a KV cache of {} tokens, and lines may need {}", device->name,
+                    tokens, std::min(entry.context_tokens, entry.pool_tokens)));
+  }
+  const std::lock_guard lock(replacements_mutex_);
+  replacements_.push_back(std::move(*device));
+  return setup_of(index, replacements_.back());
 }
 
 void Daemon::Impl::route(PeerId peer, WireMessage message) {

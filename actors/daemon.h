@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct Device {
   // One of the two: a model that generates text, or an encoder that makes embeddings.
   std::unique_ptr<ModelRunner> runner = nullptr;
   std::unique_ptr<EncoderRunner> encoder = nullptr;
-  // It may be gone for good when its steps fail, and is not used again then; others go on.
+  // It may be gone for good when its steps fail, and is not used again then; others go on, or what
+  // DaemonOptions::replace_lost makes.
   bool can_be_lost = false;
 };
 std::vector<Device> only(Device device);
@@ -44,6 +46,11 @@ std::vector<Device> only(Device device);
 // Makes the devices that run a model, at least one; called once per model, before any line is
 // taken.
 using DeviceFactory = std::function<std::vector<Device>(const ServedModel&)>;
+
+// Makes what a model runs on when it has lost its last device; nothing: its lines wait until the
+// process starts anew. Called on an actor's thread, as often as that happens; may take the time of
+// loading the model. Throws std::runtime_error.
+using DeviceReplacement = std::function<std::optional<Device>(const ServedModel&)>;
 
 struct DaemonOptions {
   std::string data_directory;
@@ -56,6 +63,9 @@ struct DaemonOptions {
   std::int32_t preparer_threads = 2;
   std::shared_ptr<const Clock> clock = std::make_shared<Clock>();
   std::int32_t scheduler_threads = 0;  // CAF's; 0: what the machine has, at least 4
+  DeviceReplacement replace_lost = nullptr;
+  // A model has lost its last device and nothing takes its place. Called from an actor's thread.
+  std::function<void(const std::string& trouble)> on_lines_wait = [](const std::string&) {};
   // The actors die faster than starting them anew can help: the process should end. Called at most
   // a few times, from an actor's thread.
   std::function<void(std::string reason)> on_fatal = [](const std::string&) {};

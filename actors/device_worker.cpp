@@ -44,6 +44,7 @@ DeviceWorkerActor::behavior_type device_worker(
       [=](changed_atom, const JobId& job) { self->state.loop->drop_job(job); },
       [=](done_atom, const std::string& reason) {
         spdlog::error("device {} has failed: {}", setup.name, reason);
+        context->devices.note_failure(setup.index, reason);
         self->quit(caf::exit_reason::user_shutdown);
       },
   };

@@ -31,3 +31,5 @@ DeviceWorkerActor::behavior_type device_worker(
     std::shared_ptr<ActorContext> context, DeviceSetup setup);
 
 }  // namespace batchmill
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(batchmill::DeviceSetup)

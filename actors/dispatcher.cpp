@@ -119,6 +119,10 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
         for (const LineKey& line : lines) context->live->lines_returned(line.job, 1);
         feed();
       },
+      [=](replaced_atom, std::uint32_t device, const std::string& fingerprint) {
+        self->state.picker->device_replaced(device, fingerprint);
+        feed();
+      },
       [=](flush_atom, bool) { return true; },
   };
 }

@@ -23,6 +23,7 @@ using changed_atom = caf::atom_constant<caf::atom("changed")>;
 using work_atom = caf::atom_constant<caf::atom("work")>;
 using ready_atom = caf::atom_constant<caf::atom("ready")>;
 using lost_atom = caf::atom_constant<caf::atom("lost")>;
+using replaced_atom = caf::atom_constant<caf::atom("replaced")>;
 using done_atom = caf::atom_constant<caf::atom("done")>;
 
 // Waits for the disk in the intake's stead, on a thread of its own.
@@ -80,6 +81,8 @@ using DispatcherActor = caf::typed_actor<
     caf::reacts_to<changed_atom, JobId>,
     // This device is not used any more: its lines run elsewhere.
     caf::reacts_to<lost_atom, std::uint32_t>,
+    // Another device that runs the model of this fingerprint has taken the place of a lost one.
+    caf::reacts_to<replaced_atom, std::uint32_t, std::string>,
     // Answers true once all that was sent before has been dealt with.
     caf::replies_to<flush_atom, bool>::with<bool>>;
 

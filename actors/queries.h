@@ -37,6 +37,7 @@ class Queries {
   //   costs    {job?, by?: "job"|"line"|"model"|"day", from?}
   //            → {next, at_end} + payload: whole JSON lines, one ledger object each
   //   explain  {job, custom_id}           → {line: {…}}
+  // (devices, which only a daemon knows, is control's.)
   // Failures are {"op":"error","code":…,"message":…}: no_such_job, no_such_line, invalid_request.
   // A caller who is no admin sees its own jobs; others are no_such_job to it.
   WireMessage answer(const Json& request, const Caller& caller = {}) const;

@@ -23,6 +23,7 @@ constexpr std::size_t kDrainEntries = 10'000;  // plan entries of ended jobs rem
 
 using Self = caf::stateful_actor<SupervisorState>*;
 using Context = std::shared_ptr<ActorContext>;
+using Setup = std::shared_ptr<SupervisorSetup>;
 
 void start_intake(Self self, const Context& context) {
   context->directory.set(self->spawn<caf::monitored>(intake, context));
@@ -110,20 +111,68 @@ std::size_t num_others(Self self, const SupervisorSetup& setup, std::uint32_t de
   return others;
 }
 
-void on_lost(Self self, const Context& context, const SupervisorSetup& setup,
-             std::uint32_t device) {
-  const std::string& name = setup.devices[device].name;
-  self->state.lost.insert(device);
-  send_to<DispatcherActor>(context->directory, lost_atom::value, device);
-  const std::size_t others = num_others(self, setup, device);
-  if (others == 0) {
-    setup.on_fatal(fmt::format("the device {} is lost and its model has no other one", name));
-    return;
-  }
-  spdlog::error("the device {} is lost: its lines run on the {} that go on", name, others);
+// The first half of what is said of a lost device.
+std::string loss_text(const DeviceStates::State& state) {
+  return fmt::format("the device {} is lost ({})", state.name, state.reason);
 }
 
-void on_down(Self self, const Context& context, const SupervisorSetup& setup,
+// Loads the model of a lost device onto another one, which takes as long as that takes: an actor of
+// its own does it.
+void replace_device(Self self, const Setup& setup, std::uint32_t lost) {
+  self->spawn([=, supervisor = caf::actor_cast<caf::actor>(self)] {
+    try {
+      if (std::optional<DeviceSetup> device = setup->replace(lost)) {
+        caf::anon_send(supervisor, replaced_atom::value, std::move(*device));
+      } else {
+        caf::anon_send(supervisor, lost_atom::value, lost, std::string());
+      }
+    } catch (const std::exception& error) {
+      caf::anon_send(supervisor, lost_atom::value, lost, std::string(error.what()));
+    }
+  });
+}
+
+void on_lost(Self self, const Context& context, const Setup& setup, std::uint32_t device) {
+  self->state.lost.insert(device);
+  send_to<DispatcherActor>(context->directory, lost_atom::value, device);
+  const DeviceStates::State state = context->devices.state(device);
+  const std::size_t others = num_others(self, *setup, device);
+  std::string trouble = loss_text(state);
+  spdlog::error("{}: the lines of {} {}", trouble, state.model,
+                others > 0 ? fmt::format("run on the {} that go on", others) : "wait");
+  context->devices.set_trouble(device, std::move(trouble), others == 0);
+  if (others == 0) replace_device(self, setup, device);
+}
+
+void on_replaced(Self self, const Context& context, const Setup& setup,
+                 const DeviceSetup& replacement) {
+  const std::uint32_t index = replacement.index;
+  const DeviceStates::State state = context->devices.state(index);
+  std::string trouble =
+      fmt::format("{}: the lines of {} run on {} until the process is started anew",
+                  loss_text(state), state.model, replacement.name);
+  spdlog::warn("{}", trouble);
+  context->devices.set_trouble(index, std::move(trouble), false);
+  setup->devices[index] = replacement;
+  self->state.lost.erase(index);
+  std::vector<DeviceWorkerActor> devices = context->directory.devices();
+  devices[index] = self->spawn<caf::monitored>(device_worker, context, replacement);
+  context->directory.set_devices(std::move(devices));
+  send_to<DispatcherActor>(context->directory, replaced_atom::value, index,
+                           setup->device_fingerprints[index]);
+}
+
+void on_not_replaced(const Context& context, std::uint32_t device, const std::string& why) {
+  const DeviceStates::State state = context->devices.state(device);
+  std::string trouble = fmt::format(
+      "{}: the lines of {} wait until the process is started anew, which tries the device again{}",
+      loss_text(state), state.model, why.empty() ? "" : fmt::format("; {}", why));
+  spdlog::error("{}", trouble);
+  context->devices.set_trouble(device, trouble, true);
+  context->options.on_lines_wait(trouble);
+}
+
+void on_down(Self self, const Context& context, const Setup& setup,
              const std::shared_ptr<OpenAttempts>& attempts, const caf::down_msg& message) {
   if (self->state.stopping) return;
   const Directory& directory = context->directory;
@@ -141,7 +190,7 @@ void on_down(Self self, const Context& context, const SupervisorSetup& setup,
     start = [&] { start_caretaker(self, context); };
   } else if (is_from(message, directory.get<PreparerActor>())) {
     who = "preparer";
-    start = [&] { start_preparer(self, context, setup); };
+    start = [&] { start_preparer(self, context, *setup); };
   } else {
     const std::vector<DeviceWorkerActor> devices = directory.devices();
     const auto device = std::ranges::find_if(
@@ -150,7 +199,7 @@ void on_down(Self self, const Context& context, const SupervisorSetup& setup,
     // A worker that gave up by itself has tried its device again before.
     if (is_device && message.reason == caf::exit_reason::user_shutdown) {
       const auto index = static_cast<std::uint32_t>(device - devices.begin());
-      if (setup.devices[index].can_be_lost) return on_lost(self, context, setup, index);
+      if (setup->devices[index].can_be_lost) return on_lost(self, context, setup, index);
     }
     if (!is_device && !is_from(message, directory.get<DispatcherActor>()) &&
         !is_from(message, directory.get<WriterActor>())) {
@@ -161,12 +210,12 @@ void on_down(Self self, const Context& context, const SupervisorSetup& setup,
       kill_device_group(self, context);
       const std::vector<LineKey> lines = attempts->take_all();
       if (!is_device) forgive_attempts(lines, context);
-      start_device_group(self, context, setup, attempts);
+      start_device_group(self, context, *setup, attempts);
     };
   }
   if (!count_restart(self, context)) {
-    setup.on_fatal(fmt::format("{} died {} times within {} s, last: {}", who,
-                               self->state.restarts_s.size(), kRestartWindowS, reason));
+    setup->on_fatal(fmt::format("{} died {} times within {} s, last: {}", who,
+                                self->state.restarts_s.size(), kRestartWindowS, reason));
     return;
   }
   spdlog::error("{} died ({}): starting anew", who, reason);
@@ -215,12 +264,13 @@ void on_tick(SupervisorState& state, const Context& context) {
 }  // namespace
 
 caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
-                         std::shared_ptr<ActorContext> context, SupervisorSetup setup) {
+                         std::shared_ptr<ActorContext> context, SupervisorSetup first_setup) {
+  const auto setup = std::make_shared<SupervisorSetup>(std::move(first_setup));
   const auto attempts = std::make_shared<OpenAttempts>();
   self->set_down_handler(
       [=](const caf::down_msg& message) { on_down(self, context, setup, attempts, message); });
-  start_device_group(self, context, setup, attempts);
-  start_preparer(self, context, setup);
+  start_device_group(self, context, *setup, attempts);
+  start_preparer(self, context, *setup);
   start_control(self, context);
   start_caretaker(self, context);
   start_intake(self, context);
@@ -235,6 +285,12 @@ caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
         } catch (const StorageError& error) {
           spdlog::error("the store refuses work: {}", error.what());
         }
+      },
+      [=](replaced_atom, const DeviceSetup& device) {
+        if (!self->state.stopping) on_replaced(self, context, setup, device);
+      },
+      [=](lost_atom, std::uint32_t device, const std::string& why) {
+        if (!self->state.stopping) on_not_replaced(context, device, why);
       },
       [=](flush_atom, bool) {
         self->state.stopping = true;

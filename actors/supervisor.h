@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ struct SupervisorSetup {
   std::shared_ptr<const LinePreparer> line_preparer;
   std::vector<DeviceSetup> devices;
   std::vector<std::string> device_fingerprints;  // [devices]
+  // Makes the device that takes the place of a lost one whose model has no other; nothing: there is
+  // none. Loads the model. Throws std::runtime_error.
+  std::function<std::optional<DeviceSetup>(std::uint32_t lost)> replace;
   // Called when actors die faster than starting them anew can help; on the supervisor's thread.
   std::function<void(std::string)> on_fatal;
 };
@@ -36,7 +40,9 @@ struct SupervisorState {
 };
 
 // Messages: ready_atom: answers true, once all actors are there; (flush_atom, bool): kills all
-// actors, answers true; tick_atom: INTERNAL, every second.
+// actors, answers true; tick_atom: INTERNAL, every second; (replaced_atom, DeviceSetup): INTERNAL,
+// takes the place of the lost device of that index; (lost_atom, number, text): INTERNAL, nothing
+// does, and why.
 caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
                          std::shared_ptr<ActorContext> context, SupervisorSetup setup);
 

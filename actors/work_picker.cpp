@@ -233,6 +233,11 @@ std::vector<LineKey> WorkPicker::device_lost(std::uint32_t device) {
   return lines;
 }
 
+void WorkPicker::device_replaced(std::uint32_t device, std::string fingerprint) {
+  device_fingerprints_[device] = std::move(fingerprint);
+  levels_stale_ = entries_freed_ = true;
+}
+
 void WorkPicker::job_changed(const JobId& job) {
   job_may_run_.erase(job);
   skipped_jobs_.erase(job);

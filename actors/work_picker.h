@@ -50,6 +50,8 @@ class WorkPicker {
   void job_changed(const JobId& job);  // paused, resumed, ended
   // The device gets no more lines. Returns those that it had, which may run again elsewhere.
   std::vector<LineKey> device_lost(std::uint32_t device);
+  // Another device has the place of one that was lost.
+  void device_replaced(std::uint32_t device, std::string fingerprint);
 
   std::size_t num_in_flight() const { return in_flight_.size(); }
   std::size_t num_in_flight(std::uint32_t device) const { return num_in_flight_[device]; }

@@ -1,16 +1,24 @@
 // Several devices run one model: what each does, and what happens when one is lost.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "actors/context.h"
 #include "tests/actors/test_daemon.h"
 
 namespace batchmill::testing {
 namespace {
+
+using ::testing::Contains;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kLines = 400;
 
@@ -79,25 +87,89 @@ TEST(SeveralDevicesTest, GoOnWithoutOneThatIsLost) {
   daemon.stop();
 }
 
-TEST(SeveralDevicesTest, TheLastOneLostEndsTheDaemonAndKeepsTheLines) {
+TestDaemon::Options all_lost(const std::atomic<bool>* fail) {
   TestDaemon::Options options = two_devices();
-  std::atomic<bool> fail = true;
-  options.before_step_of = [&](int, std::int64_t step) {
-    if (fail && step >= 2) throw InjectedFailure();
+  options.before_step_of = [fail](int, std::int64_t step) {
+    if (*fail && step >= 2) throw InjectedFailure();
   };
-  TestDaemon daemon(options);
+  return options;
+}
+
+std::vector<std::string> warnings_of(const Json& batch) {
+  return batch["batchmill"]["warnings"].get<std::vector<std::string>>();
+}
+
+TEST(SeveralDevicesTest, LinesOfTheLastOneLostWaitForAnotherStart) {
+  std::atomic<bool> fail = true;
+  TestDaemon daemon(all_lost(&fail));
   daemon.start();
   const std::string job = daemon.submit(job_content());
-  daemon.wait_for([&] { return !daemon.fatal_reason().empty(); });
-  EXPECT_NE(daemon.fatal_reason().find("is lost and its model has no other one"), std::string::npos)
-      << daemon.fatal_reason();
+  daemon.wait_for([&] { return !daemon.waiting_reason().empty(); });
+  EXPECT_THAT(
+      daemon.waiting_reason(),
+      ContainsRegex("^the device scripted:[01] is lost \\(3 steps in a row failed: injected "
+                    "device failure\\): the lines of tiny wait until the process is started "
+                    "anew, which tries the device again$"));
+  // What asks hears why, and new jobs are taken.
+  EXPECT_THAT(warnings_of(daemon.batch(job)), Contains(daemon.waiting_reason()));
+  const std::string later = daemon.submit(job_content());
+  const Json waiting =
+      daemon.wait_until(later, [](const Json& batch) { return batch["status"] == "in_progress"; });
+  EXPECT_EQ(waiting["request_counts"]["completed"], 0);
+  EXPECT_THAT(warnings_of(waiting), Contains(daemon.waiting_reason()));
+  int waits = 0;
+  const Json devices = daemon.request({{"what", "devices"}})["devices"];
+  for (const Json& device : devices) {
+    EXPECT_TRUE(device["trouble"].is_string());
+    waits += device["lines_wait"].get<bool>() ? 1 : 0;
+  }
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(daemon.fatal_reason(), "");
   daemon.stop(std::chrono::milliseconds(0));
 
   fail = false;
   daemon.start();
   EXPECT_EQ(daemon.wait(job)["request_counts"]["completed"], kLines);
+  EXPECT_EQ(daemon.wait(later)["request_counts"]["completed"], kLines);
+  EXPECT_TRUE(warnings_of(daemon.batch(job)).empty());
   lines_by_device(daemon, job);
   daemon.stop();
+}
+
+TEST(SeveralDevicesTest, ASpareTakesThePlaceOfTheLastOneLost) {
+  const std::atomic<bool> fail = true;
+  TestDaemon::Options options = all_lost(&fail);
+  options.num_spare_blocks = options.num_blocks;
+  TestDaemon daemon(options);
+  daemon.start();
+  const std::string job = daemon.submit(job_content());
+  EXPECT_EQ(daemon.wait(job)["request_counts"]["completed"], kLines);
+  EXPECT_GT(lines_by_device(daemon, job)["spare:0"], kLines / 2);
+  // Also after the other actors were started anew.
+  caf::anon_send_exit(daemon.daemon().directory().get<WriterActor>(), caf::exit_reason::kill);
+  const std::string later = daemon.submit(job_content());
+  EXPECT_EQ(daemon.wait(later)["request_counts"]["completed"], kLines);
+  EXPECT_EQ(lines_by_device(daemon, later)["spare:0"], kLines);
+  const Json devices = daemon.request({{"what", "devices"}})["devices"];
+  EXPECT_THAT(devices.dump(),
+              HasSubstr("the lines of tiny run on spare:0 until the process is started anew"));
+  EXPECT_THAT(devices.dump(), Not(HasSubstr("\"lines_wait\":true")));
+  EXPECT_EQ(daemon.waiting_reason(), "");
+  daemon.stop();
+}
+
+TEST(SeveralDevicesTest, ASpareMustHoldWhatLinesWerePromised) {
+  const std::atomic<bool> fail = true;
+  TestDaemon::Options options = all_lost(&fail);
+  options.max_context_tokens = 512;
+  options.num_spare_blocks = 8;
+  TestDaemon daemon(options);
+  daemon.start();
+  daemon.submit(job_content());
+  daemon.wait_for([&] { return !daemon.waiting_reason().empty(); });
+  EXPECT_THAT(daemon.waiting_reason(),
+              HasSubstr("; spare:0 has room for a KV cache of 128 tokens, and lines may need 512"));
+  daemon.stop(std::chrono::milliseconds(0));
 }
 
 TEST(SmallMemoryTest, StepsBecomeSmaller) {

@@ -27,6 +27,11 @@ void TestDaemon::start() {
     const std::lock_guard lock(mutex_);
     fatal_reason_ = reason;
   };
+  options.on_lines_wait = [this](const std::string& trouble) {
+    const std::lock_guard lock(mutex_);
+    waiting_reason_ = trouble;
+  };
+  options.replace_lost = [this](const ServedModel& model) { return make_spare(model); };
   ServedModel served;
   served.name = options_.model_name;
   served.model =
@@ -66,6 +71,15 @@ void TestDaemon::start() {
   client_ = std::make_unique<TestClient>(daemon_->control_endpoint());
 }
 
+std::optional<Device> TestDaemon::make_spare(const ServedModel& model) const {
+  if (options_.num_spare_blocks == 0) return std::nullopt;
+  ScriptedRunnerOptions scripted;
+  scripted.vocab_size = model.model->config().vocab_size;
+  scripted.block_size_tokens = options_.block_size_tokens;
+  scripted.num_blocks = options_.num_spare_blocks;
+  return Device{.name = "spare:0", .runner = std::make_unique<ScriptedRunner>(scripted)};
+}
+
 void TestDaemon::stop(std::chrono::milliseconds drain_timeout) {
   client_.reset();
   daemon_->stop(drain_timeout);
@@ -95,6 +109,11 @@ void TestDaemon::wait_for(const std::function<bool()>& holds) {
 std::string TestDaemon::fatal_reason() const {
   const std::lock_guard lock(mutex_);
   return fatal_reason_;
+}
+
+std::string TestDaemon::waiting_reason() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_reason_;
 }
 
 }  // namespace batchmill::testing

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct TestDaemonOptions {
   std::function<void(std::int64_t step)> before_step;
   std::int32_t max_rows = INT32_MAX;  // of a step; more find no memory
   int num_devices = 1;  // all run the model; with more than one, each can be lost
+  std::int32_t num_spare_blocks =
+      0;  // > 0: of "spare:0", which takes the place of the last one lost
   std::function<void(int device, std::int64_t step)> before_step_of;  // of one of several devices
 };
 
@@ -70,6 +73,8 @@ class TestDaemon {
   void wait_for(const std::function<bool()>& holds);
   // Why the daemon gave up; empty while it has not.
   std::string fatal_reason() const;
+  // Why lines wait for another start; empty while none do.
+  std::string waiting_reason() const;
 
   // What the (first) scripted device has computed since the last start.
   std::int64_t num_rows() const { return runner_ == nullptr ? 0 : runner_->num_rows(); }
@@ -77,6 +82,8 @@ class TestDaemon {
   const std::string& data_directory() const { return directory_.path(); }
 
  private:
+  std::optional<Device> make_spare(const ServedModel& model) const;
+
   Options options_;
   std::shared_ptr<TestClock> clock_ = std::make_shared<TestClock>();
   TemporaryDirectory directory_;
@@ -86,6 +93,7 @@ class TestDaemon {
   int next_key_ = 0;
   mutable std::mutex mutex_;
   std::string fatal_reason_;
+  std::string waiting_reason_;
 };
 
 }  // namespace batchmill::testing
