@@ -100,9 +100,10 @@ std::optional<DeviceRates> rates_from_ledger(const Settings& settings, const std
 
 DeviceRates measure_rates(const DaemonConfig& config, const ServedModel& served) {
   DaemonConfig small = config;
+  std::erase_if(small.models, [&](const auto& entry) { return entry.name != served.name; });
   small.engine.kv_cache_bytes =
       kPoolTokens * served.model->config().kv_bytes_per_token(dtype_bytes(DType::kF32));
-  const std::vector<Device> devices = make_devices(small)(served);
+  const std::vector<Device> devices = make_devices(small, {served})(served);
   const Device& device = devices.front();
   const std::int32_t context = served.model->config().max_context_tokens;
   EngineOptions options = config.engine.options;

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <charconv>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -18,22 +22,14 @@
 namespace batchmill {
 namespace {
 
-// A GPU that a model can use.
+// A GPU that a model uses.
 struct GpuChoice {
-  std::string name;
-  GpuOptions options;
-  GpuMemoryPlan plan;
+  std::string name;  // "cuda:0"
+  GpuOptions options;  // but for `others`
   const CudaPlugin* plugin = nullptr;
 };
 
 constexpr char kEmulated[] = "emulated";
-
-const ModelConfigEntry& entry_of(const DaemonConfig& config, const std::string& name) {
-  for (const ModelConfigEntry& entry : config.models) {
-    if (entry.name == name) return entry;
-  }
-  throw std::logic_error("a model that is not configured");
-}
 
 // Throws std::runtime_error if the model cannot run on a GPU, whatever GPU there is.
 void check_settings(const ModelConfigEntry& entry, const ModelConfig& model) {
@@ -63,26 +59,50 @@ std::vector<std::int32_t> numbers_of(const std::string& name, std::int32_t count
   return {number};
 }
 
+// Divides the GPUs among all models before the first one is loaded.
 class Devices {
  public:
-  explicit Devices(const DaemonConfig& config)
+  // `models`: of config.models, in their order; null: not known, which takes no memory.
+  Devices(const DaemonConfig& config, const std::vector<const ModelConfig*>& models)
       : config_(config),
+        models_(models),
         cpu_(cpu_devices(config)),
-        waiting_(static_cast<std::int32_t>(config.models.size())) {}
+        chosen_(models.size()),
+        refusals_(models.size()) {
+    // Who asks for a device by its name goes first.
+    for (const bool is_auto : {false, true}) {
+      for (std::size_t i = 0; i < models_.size(); ++i) {
+        const std::string& device = config_.models[i].device;
+        if (models_[i] != nullptr && device != "cpu" && (device == "auto") == is_auto) choose(i);
+      }
+    }
+  }
+
+  // Throws ToolError (kExitUsage) if a model cannot run where it must.
+  void check() const {
+    for (std::size_t i = 0; i < models_.size(); ++i) check(i);
+  }
 
   std::vector<Device> make(const ServedModel& served) {
-    const ModelConfigEntry& entry = entry_of(config_, served.name);
-    const std::int32_t sharers = waiting_ > 1 ? waiting_-- : 1;
+    const std::size_t index = index_of(served.name);
+    const ModelConfigEntry& entry = config_.models[index];
     std::vector<Device> devices;
-    for (const GpuChoice& gpu : choose(entry, served.model->config(), sharers)) {
+    for (const GpuChoice& gpu : chosen_[index]) {
       try {
-        devices.push_back({.name = gpu.name,
-                           .runner = make_gpu_runner(*gpu.plugin, *served.model, gpu.options),
-                           .can_be_lost = true});
+        devices.push_back(
+            {.name = gpu.name,
+             .runner = make_gpu_runner(*gpu.plugin, *served.model, with_others(gpu, index)),
+             .can_be_lost = true});
       } catch (const std::runtime_error& error) {
+        claims_[gpu.name].erase(index);
+        if (entry.device != "auto") {
+          refusals_[index] = gpu.name + ": " + error.what();
+          check(index);
+        }
         leave_out(entry, gpu.name, error.what());
         continue;
       }
+      claims_[gpu.name][index] = loaded_gpu_claim(*models_[index], gpu.options);
       spdlog::info(
           "the model {} runs on {}, {}, with a KV cache of {} tokens", served.name, gpu.name,
           gpu.plugin->describe(gpu.options.device).name,
@@ -91,39 +111,76 @@ class Devices {
     return devices.empty() ? cpu_(served) : std::move(devices);
   }
 
-  // None: the CPU.
-  std::vector<GpuChoice> choose(const ModelConfigEntry& entry, const ModelConfig& model,
-                                std::int32_t sharers) {
-    std::vector<GpuChoice> chosen;
-    if (entry.device == "cpu") return chosen;
-    std::string reason;
+  // For people: the model's GPUs and its memory there; empty if it has none.
+  std::string describe(std::size_t index) const {
+    check(index);
+    std::string text;
+    for (const GpuChoice& gpu : chosen_[index]) {
+      const GpuMemoryPlan plan = plan_gpu_memory(*models_[index], with_others(gpu, index),
+                                                 free_bytes(gpu.plugin, gpu.options.device), false);
+      text +=
+          fmt::format("{}{}, {} MiB as bf16, KV cache {} MiB", text.empty() ? "" : "; ", gpu.name,
+                      plan.weight_bytes >> 20, plan.num_blocks * plan.block_bytes >> 20);
+    }
+    return text;
+  }
+
+ private:
+  void check(std::size_t index) const {
+    if (refusals_[index].empty()) return;
+    const ModelConfigEntry& entry = config_.models[index];
+    throw ToolError(kExitUsage, fmt::format("the model {} cannot run on device {}: {}", entry.name,
+                                            entry.device, refusals_[index]));
+  }
+  // Throws std::runtime_error if it must run there.
+  static void leave_out(const ModelConfigEntry& entry, const std::string& name,
+                        const std::string& reason) {
+    if (entry.device != "auto") throw std::runtime_error(name + ": " + reason);
+    spdlog::warn("the model {} does not run on {}: {}", entry.name, name, reason);
+  }
+  static std::int64_t free_bytes(const CudaPlugin* plugin, std::int32_t device) {
+    return static_cast<std::int64_t>(plugin->describe(device).free_bytes);
+  }
+
+  std::size_t index_of(const std::string& name) const {
+    const auto found = std::ranges::find(config_.models, name, &ModelConfigEntry::name);
+    if (found == config_.models.end()) throw std::logic_error("a model that is not configured");
+    return static_cast<std::size_t>(found - config_.models.begin());
+  }
+
+  GpuOptions with_others(const GpuChoice& gpu, std::size_t index) const {
+    GpuOptions options = gpu.options;
+    const auto claims = claims_.find(gpu.name);
+    if (claims == claims_.end()) return options;
+    for (const auto& [model, claim] : claims->second) {
+      if (model != index) options.others.push_back(claim);
+    }
+    return options;
+  }
+
+  void choose(std::size_t index) {
+    const ModelConfigEntry& entry = config_.models[index];
+    std::string reason = "none has the memory for it";
     try {
-      return gpus_of(entry, model, sharers);
+      choose_gpus(index);
+      if (!chosen_[index].empty()) return;
     } catch (const std::runtime_error& error) {
       reason = error.what();
     }
-    if (entry.device != "auto") refuse(entry, reason);
+    if (entry.device != "auto") {
+      refusals_[index] = reason;
+      return;
+    }
     // Somebody who has a GPU wants to know that it is idle.
     const bool has_gpu = cuda_ != nullptr && cuda_->num_devices() > 0;
     spdlog::log(has_gpu ? spdlog::level::warn : spdlog::level::info,
                 "the model {} runs on the CPU, not on a GPU: {}", entry.name, reason);
-    return chosen;
-  }
-
- private:
-  [[noreturn]] static void refuse(const ModelConfigEntry& entry, const std::string& reason) {
-    throw ToolError(kExitUsage, fmt::format("the model {} cannot run on device {}: {}", entry.name,
-                                            entry.device, reason));
-  }
-  static void leave_out(const ModelConfigEntry& entry, const std::string& name,
-                        const std::string& reason) {
-    if (entry.device != "auto") refuse(entry, name + ": " + reason);
-    spdlog::warn("the model {} does not run on {}: {}", entry.name, name, reason);
   }
 
   // Throws std::runtime_error if there is none that can be used at all.
-  std::vector<GpuChoice> gpus_of(const ModelConfigEntry& entry, const ModelConfig& model,
-                                 std::int32_t sharers) {
+  void choose_gpus(std::size_t index) {
+    const ModelConfigEntry& entry = config_.models[index];
+    const ModelConfig& model = *models_[index];
     const bool is_emulated = entry.device == kEmulated;
     auto& plugin = is_emulated ? emulated_ : cuda_;
     if (plugin == nullptr) {
@@ -131,39 +188,71 @@ class Devices {
     }
     if (plugin->num_devices() == 0) throw std::runtime_error(plugin->reason());
     check_settings(entry, model);
-    GpuOptions options;
-    options.block_size_tokens = config_.engine.block_size_tokens;
-    options.kv_cache_bytes = config_.engine.kv_cache_bytes;
-    options.sharers = sharers;
-    options.max_num_seqs = config_.engine.options.max_num_seqs;
-    options.max_num_batched_tokens = config_.engine.options.max_num_batched_tokens;
-    std::vector<GpuChoice> gpus;
+    GpuChoice gpu;
+    gpu.plugin = plugin.get();
+    gpu.options.block_size_tokens = config_.engine.block_size_tokens;
+    gpu.options.kv_cache_bytes = config_.engine.kv_cache_bytes;
+    gpu.options.max_num_seqs = config_.engine.options.max_num_seqs;
+    gpu.options.max_num_batched_tokens = config_.engine.options.max_num_batched_tokens;
     for (const std::int32_t number : numbers_of(entry.device, plugin->num_devices())) {
-      options.device = number;
-      const std::string name = fmt::format("{}:{}", is_emulated ? kEmulated : "cuda", number);
+      gpu.options.device = number;
+      gpu.name = fmt::format("{}:{}", is_emulated ? kEmulated : "cuda", number);
       try {
-        const auto free_bytes = static_cast<std::int64_t>(plugin->describe(number).free_bytes);
-        gpus.push_back(
-            {name, options, plan_gpu_memory(model, options, free_bytes, false), plugin.get()});
+        plan_gpu_memory(model, with_others(gpu, index), free_bytes(gpu.plugin, number), false);
       } catch (const std::runtime_error& error) {
-        leave_out(entry, name, error.what());
+        leave_out(entry, gpu.name, error.what());
+        continue;
       }
+      claims_[gpu.name][index] = gpu_claim(model, gpu.options);
+      chosen_[index].push_back(gpu);
     }
-    return gpus;
   }
 
   DaemonConfig config_;
+  std::vector<const ModelConfig*> models_;
   DeviceFactory cpu_;
-  std::int32_t waiting_;  // models without a device
+  std::vector<std::vector<GpuChoice>> chosen_;  // [models]
+  std::vector<std::string> refusals_;  // [models] why it cannot run where it must; empty: it can
+  // By device, then by model: what they have not taken yet.
+  std::map<std::string, std::map<std::size_t, GpuClaim>> claims_;
   std::unique_ptr<CudaPlugin> cuda_;
   std::unique_ptr<CudaPlugin> emulated_;
 };
 
 }  // namespace
 
-DeviceFactory make_devices(const DaemonConfig& config) {
-  auto devices = std::make_shared<Devices>(config);
-  return [devices](const ServedModel& served) { return devices->make(served); };
+std::vector<const ModelConfig*> configs_of(const std::vector<ServedModel>& models) {
+  std::vector<const ModelConfig*> configs;
+  for (const ServedModel& served : models) configs.push_back(&served.model->config());
+  return configs;
+}
+
+DeviceFactory make_devices(const DaemonConfig& config, const std::vector<ServedModel>& models) {
+  // Not before it is asked: by then the data directory is known to be free, and so is the memory
+  // that another process with this directory would hold.
+  return [config, models, devices = std::shared_ptr<Devices>()](const ServedModel& served) mutable {
+    if (devices == nullptr) {
+      devices = std::make_shared<Devices>(config, configs_of(models));
+      devices->check();
+    }
+    return devices->make(served);
+  };
+}
+
+DeviceReplacement make_replacement(const DaemonConfig& config) {
+  return [config, cpu = cpu_devices(config), mutex = std::make_shared<std::mutex>()](
+             const ServedModel& served) -> std::optional<Device> {
+    const auto is_it = [&](const ModelConfigEntry& entry) {
+      return entry.name == served.name && entry.device == "auto";
+    };
+    if (std::ranges::none_of(config.models, is_it)) return std::nullopt;
+    const std::lock_guard lock(*mutex);
+    try {
+      return std::move(cpu(served).front());
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(std::string("the CPU cannot take its place: ") + error.what());
+    }
+  };
 }
 
 void require_cpu(const ModelConfigEntry& entry, const std::string& command) {
@@ -172,15 +261,9 @@ void require_cpu(const ModelConfigEntry& entry, const std::string& command) {
                                           entry.device));
 }
 
-std::string describe_gpus_of(const DaemonConfig& config, const ModelConfigEntry& entry,
-                             const ModelConfig& model) {
-  std::string text;
-  for (const GpuChoice& gpu : Devices(config).choose(entry, model, 1)) {
-    const std::int64_t cache_bytes = gpu.plan.num_blocks * gpu.plan.block_bytes;
-    text += fmt::format("{}{}, {} MiB as bf16, KV cache {} MiB", text.empty() ? "" : "; ", gpu.name,
-                        gpu.plan.weight_bytes >> 20, cache_bytes >> 20);
-  }
-  return text;
+std::string describe_gpus_of(const DaemonConfig& config,
+                             const std::vector<const ModelConfig*>& models, std::size_t index) {
+  return Devices(config, models).describe(index);
 }
 
 std::string describe_gpus() {

@@ -3,23 +3,32 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "actors/daemon.h"
 #include "config/daemon_config.h"
 
 namespace batchmill {
 
-// Makes each configured model's devices. "auto" logs one line that says why no GPU is used. Throws
-// ToolError (kExitUsage).
-DeviceFactory make_devices(const DaemonConfig& config);
+// Makes each configured model's devices; `models` are all of them, in the configuration's order, so
+// that the memory of GPUs is divided before the first one is loaded. "auto" logs one line that says
+// why no GPU is used. Throws ToolError (kExitUsage).
+DeviceFactory make_devices(const DaemonConfig& config, const std::vector<ServedModel>& models);
+
+// What a model runs on when its last GPU is lost: this machine's processors if its device is
+// "auto", else nothing.
+DeviceReplacement make_replacement(const DaemonConfig& config);
 
 // Throws ToolError (kExitUsage) unless the model may run on this machine's processors.
 void require_cpu(const ModelConfigEntry& entry, const std::string& command);
 
-// For people: the GPUs that the model would run on, and its memory there; empty if none. Throws
-// ToolError (kExitUsage).
-std::string describe_gpus_of(const DaemonConfig& config, const ModelConfigEntry& entry,
-                             const ModelConfig& model);
+std::vector<const ModelConfig*> configs_of(const std::vector<ServedModel>& models);
+
+// For people: the GPUs that a model would run on beside the others, and its memory there; empty if
+// none. `models`: beside config.models, null where one cannot be opened. Throws ToolError
+// (kExitUsage).
+std::string describe_gpus_of(const DaemonConfig& config,
+                             const std::vector<const ModelConfig*>& models, std::size_t index);
 
 // For people: the GPUs that models can use, or why there are none.
 std::string describe_gpus();

@@ -21,6 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto kDaemonPatience = 10s;
+
 enum class Verdict { kOk, kWarning, kFailed };
 
 struct Check {
@@ -130,15 +132,28 @@ class Doctor {
         check->detail = "none is configured: give --model PATH or a [[model]] table";
       });
     }
+    std::vector<std::shared_ptr<const Model>> models;
+    std::vector<const ModelConfig*> configs;
     for (const ModelConfigEntry& entry : config_.models) {
+      try {
+        models.push_back(open_model(entry.path));
+        configs.push_back(&models.back()->config());
+      } catch (const ToolError&) {  // its own check says it
+        models.push_back(nullptr);
+        configs.push_back(nullptr);
+      }
+    }
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      const ModelConfigEntry& entry = config_.models[i];
       check("model " + entry.name, [&](Check* check) {
-        const std::shared_ptr<const Model> model = open_model(entry.path);
+        const std::shared_ptr<const Model> model =
+            models[i] != nullptr ? models[i] : open_model(entry.path);
         const std::string missing = fmt::format(
             "{}{}", model->tokenizer() == nullptr ? ", no tokenizer: token ids only" : "",
             model->chat_template() == nullptr ? ", no chat template" : "");
         const std::string kind =
             fmt::format("{}, {} layers", model->config().architecture, model->config().num_layers);
-        const std::string gpus = describe_gpus_of(config_, entry, model->config());
+        const std::string gpus = describe_gpus_of(config_, configs, i);
         if (!gpus.empty()) {
           check->detail = fmt::format("{}, on {}{}", kind, gpus, missing);
           return;
@@ -177,7 +192,7 @@ class Doctor {
       check("daemon", [&](Check* check) {
         JobClient client(control, "batchmill doctor");
         try {
-          client.request({{"op", "request"}, {"what", "list"}, {"limit", 1}}, 10s);
+          client.request({{"op", "request"}, {"what", "list"}, {"limit", 1}}, kDaemonPatience);
         } catch (const UnreachableError& error) {
           throw ToolError(kExitStore, fmt::format("process {} holds the store and does not answer "
                                                   "at {}",
@@ -185,6 +200,7 @@ class Doctor {
         }
         check->detail = fmt::format("process {} answers at {}", holder, control);
       });
+      check_lost_devices(control);
       return;
     }
     const bool whole = check("store", [&](Check* check) {
@@ -206,6 +222,31 @@ class Doctor {
     });
     if (!whole) check_tables(data);
     check("daemon", [&](Check* check) { check->detail = "none runs on " + data; });
+  }
+
+  // What the running daemon had to give up.
+  void check_lost_devices(const std::string& control) {
+    check("devices", [&](Check* check) {
+      JobClient client(control, "batchmill doctor");
+      const Json answer =
+          client.request({{"op", "request"}, {"what", "devices"}}, kDaemonPatience).header;
+      std::string troubles;
+      std::string in_use;
+      bool lines_wait = false;
+      for (const Json& device : answer.at("devices")) {
+        const Json& trouble = device.at("trouble");
+        std::string& text = trouble.is_null() ? in_use : troubles;
+        if (!text.empty()) text += "; ";
+        text += trouble.is_null()
+                    ? fmt::format("{} runs {}", device.at("device").get<std::string>(),
+                                  device.at("model").get<std::string>())
+                    : trouble.get<std::string>();
+        lines_wait |= device.at("lines_wait").get<bool>();
+      }
+      if (lines_wait) throw ToolError(kExitStore, troubles);
+      check->detail = troubles.empty() ? in_use : troubles;
+      if (!troubles.empty()) check->verdict = Verdict::kWarning;
+    });
   }
 
   // Names what is damaged, and says what is not.

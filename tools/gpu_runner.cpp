@@ -7,6 +7,8 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/model_size.h"
 #include "engine/transformer.h"
@@ -46,6 +48,30 @@ std::int64_t weight_bytes(const ModelConfig& config) {
   return 2 * (size.tables + size.matrices + size.output) + 4 * size.vectors;
 }
 
+std::int64_t block_bytes(const ModelConfig& config, const GpuOptions& options) {
+  return config.kv_bytes_per_token(dtype_bytes(DType::kBF16)) * options.block_size_tokens;
+}
+
+// More than that many contexts would not be used.
+std::int64_t most_cache_bytes(const ModelConfig& config, const GpuOptions& options) {
+  const std::int64_t context_blocks =
+      (std::int64_t{config.max_context_tokens} + options.block_size_tokens - 1) /
+      options.block_size_tokens;
+  return kDefaultContexts * context_blocks * block_bytes(config, options);
+}
+
+// What one gets of `room` if all who want some get the same and nobody more than he can use.
+std::int64_t share_of(std::int64_t room, std::int64_t own, std::vector<std::int64_t> others) {
+  std::sort(others.begin(), others.end());
+  auto sharers = static_cast<std::int64_t>(others.size()) + 1;
+  for (const std::int64_t other : others) {
+    if (other >= room / sharers) break;
+    room -= other;
+    --sharers;
+  }
+  return std::min(own, room / sharers);
+}
+
 }  // namespace
 
 void check_gpu_model(const ModelConfig& config) {
@@ -60,41 +86,60 @@ void check_gpu_model(const ModelConfig& config) {
   }
 }
 
+GpuClaim gpu_claim(const ModelConfig& config, const GpuOptions& options) {
+  return {weight_bytes(config) + kRuntimeBytes + step_bytes(config, options),
+          options.kv_cache_bytes > 0 ? options.kv_cache_bytes : most_cache_bytes(config, options)};
+}
+
+GpuClaim loaded_gpu_claim(const ModelConfig& config, const GpuOptions& options) {
+  return {kRuntimeBytes + step_bytes(config, options), 0};
+}
+
 GpuMemoryPlan plan_gpu_memory(const ModelConfig& config, const GpuOptions& options,
                               std::int64_t free_bytes, bool holds_weights) {
   GpuMemoryPlan plan;
   plan.weight_bytes = weight_bytes(config);
   plan.step_bytes = kRuntimeBytes + step_bytes(config, options);
-  plan.block_bytes =
-      config.kv_bytes_per_token(dtype_bytes(DType::kBF16)) * options.block_size_tokens;
-  const std::int64_t room = free_bytes - plan.step_bytes - (holds_weights ? 0 : plan.weight_bytes);
-  const std::string needs =
-      fmt::format("{} are free{}, and the model needs {}{} for steps of {} tokens", mib(free_bytes),
-                  holds_weights ? " beside its weights" : "",
-                  holds_weights ? "" : fmt::format("{} for weights, ", mib(plan.weight_bytes)),
-                  mib(plan.step_bytes), options.max_num_batched_tokens);
-  if (room < plan.block_bytes) {
+  plan.block_bytes = block_bytes(config, options);
+  std::int64_t others_bytes = 0;
+  std::vector<std::int64_t> caches;
+  for (const GpuClaim& other : options.others) {
+    others_bytes += other.fixed_bytes;
+    if (other.cache_bytes > 0) caches.push_back(other.cache_bytes);
+  }
+  const std::int64_t room =
+      free_bytes - others_bytes - plan.step_bytes - (holds_weights ? 0 : plan.weight_bytes);
+  const std::string needs = fmt::format(
+      "{} are free{}, {}and the model needs {}{} for steps of {} tokens", mib(free_bytes),
+      holds_weights ? " beside its weights" : "",
+      others_bytes == 0
+          ? ""
+          : fmt::format("other models of the device need {} of them, ", mib(others_bytes)),
+      holds_weights ? "" : fmt::format("{} for weights, ", mib(plan.weight_bytes)),
+      mib(plan.step_bytes), options.max_num_batched_tokens);
+  // Of kv_cache_bytes each model has its own.
+  const std::int64_t offered_bytes =
+      options.kv_cache_bytes > 0
+          ? room / (static_cast<std::int64_t>(caches.size()) + 1)
+          : share_of(room, most_cache_bytes(config, options), std::move(caches));
+  if (offered_bytes < plan.block_bytes) {
     throw std::runtime_error(fmt::format(
         "not enough memory: {}, besides its KV cache of {} bytes a token; a lower [engine] "
         "max_num_batched_tokens makes steps smaller",
         needs, plan.block_bytes / options.block_size_tokens));
   }
-  if (options.kv_cache_bytes > room && !holds_weights) {
+  if (options.kv_cache_bytes > offered_bytes && !holds_weights) {
     throw std::runtime_error(
         fmt::format("not enough memory for a KV cache of {}: {}; [engine] kv_cache_bytes can be at "
                     "most {}, and 0 takes what is free",
-                    mib(options.kv_cache_bytes), needs, room));
+                    mib(options.kv_cache_bytes), needs, offered_bytes));
   }
-  std::int64_t blocks = std::min(options.kv_cache_bytes, room) / plan.block_bytes;
-  if (options.kv_cache_bytes == 0) {
-    const std::int64_t context_blocks =
-        (std::int64_t{config.max_context_tokens} + options.block_size_tokens - 1) /
-        options.block_size_tokens;
-    blocks = std::min(room / options.sharers / plan.block_bytes, kDefaultContexts * context_blocks);
-  }
+  const std::int64_t cache_bytes =
+      options.kv_cache_bytes > 0 ? std::min(options.kv_cache_bytes, offered_bytes) : offered_bytes;
   // Slots are numbered by 32-bit integers.
   plan.num_blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
-      blocks, 1, std::numeric_limits<std::int32_t>::max() / options.block_size_tokens));
+      cache_bytes / plan.block_bytes, 1,
+      std::numeric_limits<std::int32_t>::max() / options.block_size_tokens));
   return plan;
 }
 

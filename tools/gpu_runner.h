@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cuda/plugin_loader.h"
 #include "engine/model.h"
@@ -10,11 +11,17 @@
 
 namespace batchmill {
 
+// What another model of the same device has not taken of its memory yet.
+struct GpuClaim {
+  std::int64_t fixed_bytes = 0;  // weights and steps
+  std::int64_t cache_bytes = 0;  // what is configured for its KV cache, or the most it can use
+};
+
 struct GpuOptions {
   std::int32_t device = 0;
   std::int32_t block_size_tokens = 32;
-  std::int64_t kv_cache_bytes = 0;  // 0: what is free, divided by `sharers`
-  std::int32_t sharers = 1;  // models that want memory of the device, this one included
+  std::int64_t kv_cache_bytes = 0;  // 0: an equal share of what is free
+  std::vector<GpuClaim> others;
   std::int32_t max_num_seqs = 256;  // of a step; sizes what a step needs besides the cache
   std::int32_t max_num_batched_tokens = 2048;
 };
@@ -29,6 +36,10 @@ struct GpuMemoryPlan {
 
 // Throws std::runtime_error if the model is none that the CUDA backend runs.
 void check_gpu_model(const ModelConfig& config);
+
+// What the model will need, and what it needs besides its weights once these are loaded.
+GpuClaim gpu_claim(const ModelConfig& config, const GpuOptions& options);
+GpuClaim loaded_gpu_claim(const ModelConfig& config, const GpuOptions& options);
 
 // Throws std::runtime_error, with all numbers, if `free_bytes` are too few. `holds_weights`: they
 // are on the device already.

@@ -230,6 +230,11 @@ int run(const Settings& settings, const RunFlags& flags) {
     std::cerr << fmt::format("batchmill: {}\n{}", reason, interruption.hint()) << std::endl;
     exit_at_once(kExitStore);
   };
+  // So does a device that only another process can use again.
+  options.on_lines_wait = [&](const std::string& trouble) {
+    std::cerr << fmt::format("batchmill: {}\n{}", trouble, interruption.hint()) << std::endl;
+    exit_at_once(kExitStore);
+  };
   const std::unique_ptr<Daemon> daemon = start_daemon(config, options, models);
   interruption.set_graceful(true);
   Json batch;

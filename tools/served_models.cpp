@@ -110,6 +110,7 @@ DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data
   options.engine = config.engine.options;
   options.default_max_tokens = config.engine.default_max_tokens;
   options.max_choices = config.engine.max_choices;
+  options.replace_lost = make_replacement(config);
   options.on_fatal = [](const std::string& reason) {
     std::cerr << "batchmill: the daemon cannot go on, what is stored stays: " << reason
               << std::endl;
@@ -123,7 +124,7 @@ std::unique_ptr<Daemon> start_daemon(const DaemonConfig& config, const DaemonOpt
   const auto give_up = std::chrono::steady_clock::now() + kReaderPatience;
   while (true) {
     try {
-      return std::make_unique<Daemon>(options, models, make_devices(config));
+      return std::make_unique<Daemon>(options, models, make_devices(config, models));
     } catch (const StorageError& error) {
       const bool reader = error.kind() == StorageError::Kind::kLocked &&
                           DataDirectory::holder(options.data_directory) == 0;

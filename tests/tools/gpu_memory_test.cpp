@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "tools/gpu_runner.h"
 
@@ -45,10 +47,46 @@ TEST_F(GpuMemoryTest, TheCacheHasWhatWeightsAndStepsLeave) {
   EXPECT_EQ(plan_gpu_memory(config_, options_, free_bytes(10), false).num_blocks, 10);
   EXPECT_EQ(
       plan_gpu_memory(config_, options_, free_bytes(10) - plan_.weight_bytes, true).num_blocks, 10);
-  options_.sharers = 2;
-  EXPECT_EQ(plan_gpu_memory(config_, options_, free_bytes(10), false).num_blocks, 5);
   options_.kv_cache_bytes = 3 * plan_.block_bytes;
   EXPECT_EQ(plan_gpu_memory(config_, options_, free_bytes(10), false).num_blocks, 3);
+}
+
+TEST_F(GpuMemoryTest, WhatOtherModelsNeedIsKeptForThem) {
+  const std::int64_t block = plan_.block_bytes;
+  const auto blocks_of = [&](std::vector<GpuClaim> others) {
+    options_.others = std::move(others);
+    return plan_gpu_memory(config_, options_, free_bytes(12), false).num_blocks;
+  };
+  const std::int64_t much = std::int64_t{1} << 40;
+  EXPECT_EQ(blocks_of({{2 * block, 0}}), 10);  // weights and steps
+  EXPECT_EQ(blocks_of({{0, much}}), 6);  // the rest is shared …
+  EXPECT_EQ(blocks_of({{0, much}, {0, much}}), 4);
+  EXPECT_EQ(blocks_of({{0, 2 * block}}), 10);  // … but nobody gets more than it can use
+  EXPECT_EQ(blocks_of({{0, much}, {block, block}}), 5);
+  EXPECT_EQ(blocks_of({{4 * block, 2 * block}, {0, much}}), 3);
+  options_.others = {{12 * block, 0}};
+  EXPECT_THAT(refusal(free_bytes(12)),
+              HasSubstr(" MiB are free, other models of the device need "));
+}
+
+TEST_F(GpuMemoryTest, TwoModelsDivideADeviceEvenlyWhicheverIsLoadedFirst) {
+  // The other one as long as it is not loaded; afterwards its steps are still to come.
+  const GpuClaim whole = gpu_claim(config_, options_);
+  const GpuClaim loaded = loaded_gpu_claim(config_, options_);
+  const std::int64_t free = 2 * (plan_.weight_bytes + plan_.step_bytes) + 20 * plan_.block_bytes;
+  options_.others = {whole};
+  const std::int64_t left_by_first = free - plan_.weight_bytes - 10 * plan_.block_bytes;
+  EXPECT_EQ(plan_gpu_memory(config_, options_, free, false).num_blocks, 10);
+  EXPECT_EQ(plan_gpu_memory(config_, options_, free - plan_.weight_bytes, true).num_blocks, 10);
+  options_.others = {loaded};
+  EXPECT_EQ(plan_gpu_memory(config_, options_, left_by_first, false).num_blocks, 10);
+  // With a size that is configured as well.
+  options_.others.clear();
+  options_.kv_cache_bytes = 10 * plan_.block_bytes;
+  options_.others = {gpu_claim(config_, options_)};
+  EXPECT_EQ(plan_gpu_memory(config_, options_, free, false).num_blocks, 10);
+  EXPECT_THAT(refusal(free - 2), HasSubstr("kv_cache_bytes can be at most " +
+                                           std::to_string(10 * plan_.block_bytes - 1)));
 }
 
 TEST_F(GpuMemoryTest, LargerStepsTakeMore) {
