@@ -13,9 +13,11 @@
 #include "tools/bench_report.h"
 #include "tools/bench_workloads.h"
 #include "tools/commands.h"
+#include "tools/cpu_bench.h"
 #include "tools/cpu_devices.h"
 #include "tools/devices.h"
 #include "tools/exit_code.h"
+#include "tools/gpu_bench.h"
 #include "tools/quality.h"
 #include "tools/served_models.h"
 
@@ -24,7 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kProbeRuns = 25;  // short ones
-constexpr int kOwnTokens = 16;  // of a prompt that shares all others
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -72,63 +73,6 @@ double cost_percent(const std::vector<Measured>& with, const std::vector<Measure
   return 100.0 * (tokens_per_second(without) / tokens_per_second(with) - 1.0);
 }
 
-// What is measured of one set of options.
-struct Workloads {
-  std::vector<Measured> prefill;
-  std::vector<Measured> single_decode;
-  std::vector<Measured> decode;
-  std::vector<Measured> shared_decode;  // prompts alike but for their last tokens
-};
-
-DecodeWorkload shared_work(const BenchFlags& flags) {
-  return {flags.decode_sequences, flags.decode_prompt_tokens,
-          std::max(flags.decode_prompt_tokens - kOwnTokens, 0), flags.decode_tokens};
-}
-
-std::vector<Measured> measure_prefill(BenchModel* model, const BenchFlags& flags, int runs) {
-  const auto prefill = [&](bool take_times) {
-    return model->prefill(flags.prefill_prompts, flags.prefill_tokens, take_times);
-  };
-  prefill(false);
-  std::vector<Measured> measured;
-  for (int i = 0; i < runs; ++i) measured.push_back(prefill(false));
-  measured.push_back(prefill(true));
-  return measured;
-}
-
-Workloads measure(BenchModel* model, const BenchFlags& flags) {
-  Workloads workloads;
-  workloads.prefill = measure_prefill(model, flags, flags.runs);
-  workloads.single_decode =
-      model->decode({1, flags.decode_prompt_tokens, 0, 2 * flags.decode_tokens}, flags.runs);
-  workloads.decode = model->decode(
-      {flags.decode_sequences, flags.decode_prompt_tokens, 0, flags.decode_tokens}, flags.runs);
-  workloads.shared_decode = model->decode(shared_work(flags), flags.runs);
-  return workloads;
-}
-
-// Room in the cache for the largest workload, with what admission keeps free.
-std::int32_t blocks_needed(const BenchFlags& flags, const EngineOptions& options,
-                           std::int32_t block_size) {
-  const auto blocks = [&](int sequences, int tokens) {
-    return sequences * ((tokens + options.generation_reserve_tokens) / block_size + 2);
-  };
-  const int decoded =
-      2 * (flags.runs + 2) * flags.decode_tokens +
-      flags.decode_sequences * flags.decode_prompt_tokens / options.max_num_batched_tokens;
-  const std::int32_t most =
-      std::max(blocks(flags.prefill_prompts, flags.prefill_tokens),
-               blocks(flags.decode_sequences, flags.decode_prompt_tokens + decoded));
-  return most + most / 50 + 8;
-}
-
-void fit_to_context(BenchFlags* flags, std::int32_t context) {
-  flags->prefill_tokens = std::min(flags->prefill_tokens, context - 1);
-  flags->decode_prompt_tokens = std::min(flags->decode_prompt_tokens, context / 2);
-  flags->decode_tokens =
-      std::max(1, std::min(flags->decode_tokens, context / 8 / (flags->runs + 2)));
-}
-
 void print_report(const Json& report, const BenchFlags& flags) {
   const auto number = [](const Json& value) { return value.get<double>(); };
   std::cout << fmt::format(
@@ -153,11 +97,7 @@ void print_report(const Json& report, const BenchFlags& flags) {
   std::cout << case_text(
       fmt::format("S {} that share all but {}", flags.decode_sequences, kOwnTokens),
       report.at("shared_decode"));
-  const Json& slots = report.at("kv_slots");
-  std::cout << fmt::format(
-      "\nKV slots without a token: {:.2f} % of the {} that {} sequences hold (blocks of {})\n",
-      100 * number(slots.at("waste")), slots.at("held").get<std::int64_t>(), flags.decode_sequences,
-      slots.at("block_size_tokens").get<int>());
+  std::cout << "\n" << kv_slots_text(report);
   if (const Json& scaling = report.at("scaling"); !scaling.is_null()) {
     std::cout << fmt::format("prefill on {} threads is {:.2f} times as fast as on one\n",
                              scaling.at("threads").get<int>(), number(scaling.at("prefill")));
@@ -190,14 +130,18 @@ int bench(const Settings& settings, BenchFlags flags) {
     throw ToolError(kExitUsage,
                     "bench measures models that generate text; this one makes embeddings");
   }
-  require_cpu(config.models.front(), "bench");
+  fit_to_context(&flags, model.config().max_context_tokens);
+  if (!describe_gpus_of(config, configs_of(models), 0).empty()) {
+    const Json report = bench_gpu(config, models.front(), flags);
+    std::cout << (settings.json ? report.dump() + "\n" : gpu_bench_text(report)) << std::flush;
+    return kExitDone;
+  }
   const CpuOptions options = cpu_options(config, config.models.front());
   EngineOptions engine_options = config.engine.options;
   engine_options.max_context_tokens = model.config().max_context_tokens;
   engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, flags.decode_sequences);
-  fit_to_context(&flags, model.config().max_context_tokens);
   const std::int32_t num_blocks = blocks_needed(flags, engine_options, options.block_size_tokens);
-  BenchModel bench(model, options, engine_options, num_blocks);
+  CpuBench bench(model, options, engine_options, num_blocks);
   const CpuPlan& plan = bench.plan();
   const Workloads workloads = measure(&bench, flags);
 
@@ -213,7 +157,7 @@ int bench(const Settings& settings, BenchFlags flags) {
   if (available_memory_bytes() > plan.weight_bytes * 5 / 4) {
     CpuOptions turned = options;
     turned.deterministic = !options.deterministic;
-    BenchModel other(model, turned, engine_options, num_blocks);
+    CpuBench other(model, turned, engine_options, num_blocks);
     const std::vector<Measured> prefill = measure_prefill(&other, flags, flags.runs);
     const std::vector<Measured> decode = other.decode(shared_work(flags), flags.runs);
     const double sign = options.deterministic ? -1.0 : 1.0;
@@ -225,7 +169,7 @@ int bench(const Settings& settings, BenchFlags flags) {
   if (plan.threads > 1 && available_memory_bytes() > plan.weight_bytes * 5 / 4) {
     CpuOptions one = options;
     one.threads = 1;
-    BenchModel single(model, one, engine_options, num_blocks);
+    CpuBench single(model, one, engine_options, num_blocks);
     const std::vector<Measured> prefill =
         measure_prefill(&single, flags, std::max(flags.runs / 2, 1));
     scaling = {{"threads", plan.threads},
@@ -253,27 +197,14 @@ int bench(const Settings& settings, BenchFlags flags) {
                  {"dtype", dtype_name(plan.dtype)},
                  {"kv_dtype", dtype_name(plan.kv_dtype)},
                  {"threads", plan.threads},
-                 {"config",
-                  {{"seed", kBenchSeed},
-                   {"runs", flags.runs},
-                   {"prefill_prompts", flags.prefill_prompts},
-                   {"prefill_prompt_tokens", flags.prefill_tokens},
-                   {"decode_sequences", flags.decode_sequences},
-                   {"decode_prompt_tokens", flags.decode_prompt_tokens},
-                   {"decode_tokens", flags.decode_tokens},
-                   {"max_num_batched_tokens", engine_options.max_num_batched_tokens},
-                   {"block_size_tokens", options.block_size_tokens}}},
+                 {"config", config_json(flags, engine_options, options.block_size_tokens)},
                  {"gemm_peak_gflops", peaks.gemm_flops / 1e9},
                  {"read_peak_gb_per_second", peaks.read_bytes / 1e9},
                  {"prefill", report_case("prefill", workloads.prefill, peaks.gemm_flops)},
                  {"single_decode", report_case("single_decode", workloads.single_decode, 0.0)},
                  {"decode", report_case("decode", workloads.decode, 0.0)},
                  {"shared_decode", report_case("shared_decode", workloads.shared_decode, 0.0)},
-                 {"kv_slots",
-                  {{"held", held},
-                   {"empty", empty},
-                   {"block_size_tokens", options.block_size_tokens},
-                   {"waste", static_cast<double>(empty) / static_cast<double>(held)}}},
+                 {"kv_slots", kv_slots_json(held, empty, options.block_size_tokens)},
                  {"scaling", scaling},
                  {"deterministic", options.deterministic},
                  {"deterministic_cost_percent", cost},
@@ -289,7 +220,7 @@ int bench(const Settings& settings, BenchFlags flags) {
 int bench_quality(const Settings& settings) {
   const DaemonConfig config = settings.load();
   const std::vector<ServedModel> models = open_models(config);
-  require_cpu(config.models.front(), "bench");
+  require_cpu(config.models.front(), "bench --quality");
   const CpuOptions options = cpu_options(config, config.models.front());
   const QualityReport report = measure_quality(*models.front().model, options);
   const QualityRun& f32 = report.runs.front();

@@ -26,6 +26,35 @@ std::string bar(double share) {
 
 }  // namespace
 
+Json config_json(const BenchFlags& flags, const EngineOptions& options,
+                 std::int32_t block_size_tokens) {
+  return {{"seed", kBenchSeed},
+          {"runs", flags.runs},
+          {"prefill_prompts", flags.prefill_prompts},
+          {"prefill_prompt_tokens", flags.prefill_tokens},
+          {"decode_sequences", flags.decode_sequences},
+          {"decode_prompt_tokens", flags.decode_prompt_tokens},
+          {"decode_tokens", flags.decode_tokens},
+          {"max_num_batched_tokens", options.max_num_batched_tokens},
+          {"block_size_tokens", block_size_tokens}};
+}
+
+Json kv_slots_json(std::int64_t held, std::int64_t empty, std::int32_t block_size_tokens) {
+  return {{"held", held},
+          {"empty", empty},
+          {"block_size_tokens", block_size_tokens},
+          {"waste", static_cast<double>(empty) / static_cast<double>(held)}};
+}
+
+std::string kv_slots_text(const Json& report) {
+  const Json& slots = report.at("kv_slots");
+  return fmt::format(
+      "KV slots without a token: {:.2f} % of the {} that {} sequences hold (blocks of {})\n",
+      100 * number(slots.at("waste")), slots.at("held").get<std::int64_t>(),
+      report.at("config").at("decode_sequences").get<int>(),
+      slots.at("block_size_tokens").get<int>());
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];

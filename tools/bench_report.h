@@ -35,6 +35,13 @@ std::string case_text(const std::string& name, const Json& numbers);
 // case. `cases`: {letter, case_json}.
 std::string roofline_text(const Peaks& peaks, const std::vector<std::pair<char, Json>>& cases);
 
+// Parts of the report that all devices have: `held` slots of the KV cache, `empty` of them without
+// a token.
+Json config_json(const BenchFlags& flags, const EngineOptions& options,
+                 std::int32_t block_size_tokens);
+Json kv_slots_json(std::int64_t held, std::int64_t empty, std::int32_t block_size_tokens);
+std::string kv_slots_text(const Json& report);
+
 double median(std::vector<double> values);
 // Of the runs that took no times.
 double tokens_per_second(const std::vector<Measured>& runs);

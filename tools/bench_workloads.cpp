@@ -3,54 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <utility>
 
 #include "tools/exit_code.h"
 
 namespace batchmill {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
-void BenchModel::TimedRunner::forward(const Batch& batch, std::span<float> logits) {
-  context_tokens = 0.0;
-  for (const std::int32_t length : batch.context_lens) context_tokens += length;
-  const Clock::time_point start = Clock::now();
-  transformer_->forward(batch, logits);
-  seconds += seconds_since(start);
-}
-
-BenchModel::BenchModel(const Model& model, const CpuOptions& options,
-                       const EngineOptions& engine_options, std::int32_t num_blocks)
-    : plan_(plan_cpu(model.config(), options)), engine_options_(engine_options), model_(model) {
-  auto cpu = std::make_unique<CpuBackend>(plan_.dtype, plan_.threads, options.instruction_set,
-                                          options.deterministic);
-  cpu_ = cpu.get();
-  Weights weights = load_weights(model.tensors(), model.config(), cpu.get());
-  KvCacheShape shape;
-  shape.num_layers = model.config().num_layers;
-  shape.num_blocks = num_blocks;
-  shape.block_size_tokens = options.block_size_tokens;
-  shape.num_kv_heads = model.config().num_kv_heads;
-  shape.head_dim = model.config().head_dim;
-  shape.dtype = plan_.kv_dtype;
-  if (model.config().latent) shape.latent_dim = model.config().latent->cached_dim();
-  auto cache = cpu->make_kv_cache(shape);
-  runner_ = std::make_unique<TimedRunner>(std::make_unique<Transformer>(
-      model.config(),
-      std::make_unique<TimingBackend>(std::move(cpu), model.config().vocab_size, &sums_),
-      std::move(weights), std::move(cache)));
-}
+BenchModel::BenchModel(const ModelConfig& config, const EngineOptions& engine_options,
+                       std::unique_ptr<ModelRunner> runner)
+    : vocab_size_(config.vocab_size), engine_options_(engine_options), runner_(std::move(runner)) {}
 
 void BenchModel::add_prompts(Engine* engine, int count, int prompt_tokens, int shared_tokens,
                              int max_tokens) const {
   std::mt19937 random(kBenchSeed);
-  std::uniform_int_distribution<TokenId> any_token(0, model_.config().vocab_size - 1);
+  std::uniform_int_distribution<TokenId> any_token(0, vocab_size_ - 1);
   std::vector<TokenId> shared;
   for (int t = 0; t < shared_tokens; ++t) shared.push_back(any_token(random));
   for (int i = 0; i < count; ++i) {
@@ -67,17 +33,15 @@ void BenchModel::add_prompts(Engine* engine, int count, int prompt_tokens, int s
   }
 }
 
-StepOutput& BenchModel::step(Engine* engine, Measured* measured) {
-  sums_.clear();
-  sums_.takes_times = measured->took_times;
-  runner_->seconds = 0.0;
+StepOutput& BenchModel::step(Engine* engine, Measured* run) {
+  using Clock = std::chrono::steady_clock;
+  before_step(*run);
   const Clock::time_point start = Clock::now();
   StepOutput& output = engine->step();
-  measured->seconds += seconds_since(start);
-  measured->forward_seconds += runner_->seconds;
-  measured->tokens += output.num_tokens;
-  ++measured->steps;
-  measured->sums.add(sums_);
+  run->seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  run->tokens += output.num_tokens;
+  ++run->steps;
+  after_step(run);
   return output;
 }
 
@@ -89,7 +53,6 @@ Measured BenchModel::prefill(int prompts, int prompt_tokens, bool take_times) {
   std::vector<TokenId> tokens(static_cast<std::size_t>(prompts), kNoToken);
   while (engine.has_work()) {
     const StepOutput& output = step(&engine, &measured);
-    measured.kv_tokens += runner_->context_tokens;
     for (const RequestOutput& finished : output.finished) {
       tokens[static_cast<std::size_t>(finished.id)] = finished.choices.front().token_ids.front();
     }
@@ -114,16 +77,65 @@ std::vector<Measured> BenchModel::decode(const DecodeWorkload& work, int runs) {
   measured.back().took_times = true;
   for (Measured& run : measured) {
     for (int i = 0; i < work.tokens; ++i) {
+      const double before = run.kv_tokens;
       step(&engine, &run);
       const EngineStats stats = engine.stats();
       run.held_slots =
           std::int64_t{stats.num_blocks - stats.num_free_blocks} * runner_->block_size_tokens();
       run.empty_slots = stats.num_empty_slots;
-      run.kv_tokens += static_cast<double>(run.held_slots - run.empty_slots);
+      run.kv_tokens = before + static_cast<double>(run.held_slots - run.empty_slots);
     }
   }
   measured.erase(measured.begin());
   return measured;
+}
+
+DecodeWorkload shared_work(const BenchFlags& flags) {
+  return {flags.decode_sequences, flags.decode_prompt_tokens,
+          std::max(flags.decode_prompt_tokens - kOwnTokens, 0), flags.decode_tokens};
+}
+
+std::vector<Measured> measure_prefill(BenchModel* model, const BenchFlags& flags, int runs) {
+  const auto prefill = [&](bool take_times) {
+    return model->prefill(flags.prefill_prompts, flags.prefill_tokens, take_times);
+  };
+  prefill(false);
+  std::vector<Measured> measured;
+  for (int i = 0; i < runs; ++i) measured.push_back(prefill(false));
+  measured.push_back(prefill(true));
+  return measured;
+}
+
+Workloads measure(BenchModel* model, const BenchFlags& flags) {
+  Workloads workloads;
+  workloads.prefill = measure_prefill(model, flags, flags.runs);
+  workloads.single_decode =
+      model->decode({1, flags.decode_prompt_tokens, 0, 2 * flags.decode_tokens}, flags.runs);
+  workloads.decode = model->decode(
+      {flags.decode_sequences, flags.decode_prompt_tokens, 0, flags.decode_tokens}, flags.runs);
+  workloads.shared_decode = model->decode(shared_work(flags), flags.runs);
+  return workloads;
+}
+
+std::int32_t blocks_needed(const BenchFlags& flags, const EngineOptions& options,
+                           std::int32_t block_size_tokens) {
+  const auto blocks = [&](int sequences, int tokens) {
+    return sequences * ((tokens + options.generation_reserve_tokens) / block_size_tokens + 2);
+  };
+  const int decoded =
+      2 * (flags.runs + 2) * flags.decode_tokens +
+      flags.decode_sequences * flags.decode_prompt_tokens / options.max_num_batched_tokens;
+  const std::int32_t most =
+      std::max(blocks(flags.prefill_prompts, flags.prefill_tokens),
+               blocks(flags.decode_sequences, flags.decode_prompt_tokens + decoded));
+  return most + most / 50 + 8;
+}
+
+void fit_to_context(BenchFlags* flags, std::int32_t context_tokens) {
+  flags->prefill_tokens = std::min(flags->prefill_tokens, context_tokens - 1);
+  flags->decode_prompt_tokens = std::min(flags->decode_prompt_tokens, context_tokens / 2);
+  flags->decode_tokens =
+      std::max(1, std::min(flags->decode_tokens, context_tokens / 8 / (flags->runs + 2)));
 }
 
 }  // namespace batchmill

@@ -1,24 +1,21 @@
-// The seeded workloads of `batchmill bench`: a model on the CPU backend with stopwatches between
-// engine, model and backend. One thread.
+// The seeded workloads of `batchmill bench`: prompts of random ids through an engine, and what its
+// steps cost. One thread.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/cpu_runner.h"
 #include "engine/engine.h"
-#include "engine/model.h"
+#include "engine/model_config.h"
+#include "engine/model_runner.h"
 #include "engine/options.h"
-#include "engine/transformer.h"
 #include "tools/timing_backend.h"
 
 namespace batchmill {
 
 inline constexpr std::uint32_t kBenchSeed = 20'250'101;
+inline constexpr int kOwnTokens = 16;  // of a prompt that shares all others
 
 struct BenchFlags {
   bool quality = false;
@@ -33,13 +30,14 @@ struct BenchFlags {
 // What the steps of one run cost.
 struct Measured {
   double seconds = 0.0;
-  double forward_seconds = 0.0;  // of them, in the model; the rest is scheduling and sampling
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
-  bool took_times = false;  // of the parts, one after the other: the whole is slower then
   double kv_tokens = 0.0;  // cached tokens that the steps look at; what is shared counts once
   std::int64_t held_slots = 0;  // of the KV cache, by sequences, after the last step …
   std::int64_t empty_slots = 0;  // … of them without a token
+  // Known on the CPU alone.
+  double forward_seconds = 0.0;  // in the model; the rest is scheduling and sampling
+  bool took_times = false;  // of the parts, one after the other: the whole is slower then
   BackendSums sums;
 };
 
@@ -53,9 +51,9 @@ struct DecodeWorkload {
 
 class BenchModel {
  public:
-  // `model` must outlive it. Throws std::runtime_error, std::bad_alloc.
-  BenchModel(const Model& model, const CpuOptions& options, const EngineOptions& engine_options,
-             std::int32_t num_blocks);
+  BenchModel(const ModelConfig& config, const EngineOptions& engine_options,
+             std::unique_ptr<ModelRunner> runner);
+  virtual ~BenchModel() = default;
 
   // Prompts of random ids from their first row to their first token. Throws ToolError if two runs
   // of the same numbers give different tokens.
@@ -64,41 +62,38 @@ class BenchModel {
   // than asked for, the last, takes times.
   std::vector<Measured> decode(const DecodeWorkload& work, int runs);
 
-  const CpuPlan& plan() const { return plan_; }
-  std::vector<std::string> gemm_implementations() const { return cpu_->gemm_implementations(); }
-  std::string describe() const { return cpu_->describe(); }
+ protected:
+  virtual void before_step(const Measured& /*run*/) {}
+  virtual void after_step(Measured* /*run*/) {}
 
  private:
-  // The model as the engine sees it, with a stopwatch.
-  class TimedRunner : public ModelRunner {
-   public:
-    explicit TimedRunner(std::unique_ptr<Transformer> transformer)
-        : transformer_(std::move(transformer)) {}
-    std::int32_t vocab_size() const override { return transformer_->vocab_size(); }
-    std::int32_t block_size_tokens() const override { return transformer_->block_size_tokens(); }
-    std::int32_t num_blocks() const override { return transformer_->num_blocks(); }
-    void forward(const Batch& batch, std::span<float> logits) override;
-    LogitsScan* logits_scan() override { return transformer_->logits_scan(); }
-
-    double seconds = 0.0;
-    double context_tokens = 0.0;  // Σ of the step's sequences
-
-   private:
-    std::unique_ptr<Transformer> transformer_;
-  };
-
   void add_prompts(Engine* engine, int count, int prompt_tokens, int shared_tokens,
                    int max_tokens) const;
   // One step; adds what it cost.
-  StepOutput& step(Engine* engine, Measured* measured);
+  StepOutput& step(Engine* engine, Measured* run);
 
-  CpuPlan plan_;
+  std::int32_t vocab_size_;
   EngineOptions engine_options_;
-  const Model& model_;
-  CpuBackend* cpu_ = nullptr;  // the transformer's
-  BackendSums sums_;
-  std::unique_ptr<TimedRunner> runner_;
+  std::unique_ptr<ModelRunner> runner_;
   std::vector<TokenId> first_tokens_;  // of a prefill; empty: there was none
 };
+
+// Everything that is measured of a model with one set of options.
+struct Workloads {
+  std::vector<Measured> prefill;
+  std::vector<Measured> single_decode;
+  std::vector<Measured> decode;
+  std::vector<Measured> shared_decode;  // prompts alike but for their last tokens
+};
+
+DecodeWorkload shared_work(const BenchFlags& flags);
+std::vector<Measured> measure_prefill(BenchModel* model, const BenchFlags& flags, int runs);
+Workloads measure(BenchModel* model, const BenchFlags& flags);
+
+// Room in the cache for the largest workload, with what admission keeps free.
+std::int32_t blocks_needed(const BenchFlags& flags, const EngineOptions& options,
+                           std::int32_t block_size_tokens);
+// Makes the workloads short enough for a model's context.
+void fit_to_context(BenchFlags* flags, std::int32_t context_tokens);
 
 }  // namespace batchmill

@@ -5,12 +5,13 @@ import re
 import unittest
 from pathlib import Path
 
-from driver import ProgramTest
+from driver import ProgramTest, wait_until
 
 MODELS = Path(__file__).resolve().parent.parent / "data" / "models"
 PLUGIN = Path(os.environ.get("BATCHMILL_BIN", "build/release/bin")) / "batchmill_cuda_emulated.so"
 FAMILIES = ("llama", "llama-linear", "llama3", "mistral", "qwen2", "qwen2-yarn", "qwen3", "gpt2",
             "gemma3_text")
+LOSS = "3 steps in a row failed: the emulated device is lost"
 # Between log-probabilities of the two best tokens. The device computes in bf16 and the CPU in float32,
 # which moves log-probabilities of these random models by up to 0.27, and by up to 0.25 on the CPU's
 # own bf16 path, which leaves its float32 path nearly at the same places.
@@ -112,16 +113,79 @@ class EmulatedDeviceTest(ProgramTest):
                                  "BATCHMILL_EMULATED_LOST": "1:4"})
         self.check_tokens(cpu, rest)
         self.assertIn("a step on emulated:1 failed (1 in a row): the emulated device is lost", self.err)
-        self.assertIn("the device emulated:1 is lost: its lines run on the 1 that go on", self.err)
+        self.assertIn(f"the device emulated:1 is lost ({LOSS}): the lines of qwen2 run on the 1 that go "
+                      "on", self.err)
 
-    def test_the_last_device_lost_ends_the_run_which_goes_on_later(self):
+    def as_gpus(self, **faults):
+        """An environment in which the emulated devices are found as cuda:0, cuda:1 …"""
+        folder = self.dir / "gpus"
+        if not folder.exists():
+            folder.mkdir()
+            for name in ("batchmill_cuda.so", "libcuda.so.1"):  # the plugin, and what stands for the driver
+                (folder / name).symlink_to(PLUGIN.resolve())
+        return {"BATCHMILL_PLUGINS": str(folder), "LD_LIBRARY_PATH": str(folder), **faults}
+
+    def test_auto_goes_on_on_the_cpu_when_the_last_gpu_is_lost(self):
+        lines = job_lines("llama3", 24)
+        cpu = self.run_job("llama3", lines, "--device", "cpu", "--dtype", "f32")
+        rest = self.run_job("llama3", lines, "--dtype", "bf16",
+                            env=self.as_gpus(BATCHMILL_EMULATED_LOST="0:6"))
+        self.check_tokens(cpu, rest)
+        self.assertIn(f"the device cuda:0 is lost ({LOSS}): the lines of llama3 run on cpu:0 until the "
+                      "process is started anew\n", self.err)
+        counts = self.devices_of(lines)
+        self.assertEqual(sum(counts.values()), len(lines))
+        self.assertGreaterEqual(counts.get("cpu:0", 0), 1, counts)
+        self.assertLessEqual(counts.keys(), {"cpu:0", "cuda:0"})
+        again = self.run_job("llama3", lines, "--dtype", "bf16", env=self.as_gpus())
+        self.assertIn("it had finished before", self.err)
+        self.assertEqual(again, rest)
+
+    def test_a_run_ends_with_the_gpu_that_was_asked_for_and_goes_on_later(self):
         lines = job_lines("llama3", 12)
-        options = ("--device", "emulated")
-        self.run_job("llama3", lines, *options, env={"BATCHMILL_EMULATED_LOST": "0:4"}, exit_code=5)
-        self.assertIn("the device emulated:0 is lost and its model has no other one", self.err)
-        self.run_job("llama3", lines, *options)
+        for device, env in (("cuda:0", self.as_gpus()), ("emulated", {})):
+            with self.subTest(device):
+                options = ("--device", device, "--name", device)
+                self.run_job("llama3", lines, *options, exit_code=5,
+                             env={**env, "BATCHMILL_EMULATED_LOST": "0:6"})
+                name = "cuda:0" if device == "cuda:0" else "emulated:0"
+                self.assertIn(f"batchmill: the device {name} is lost ({LOSS}): the lines of llama3 wait "
+                              "until the process is started anew, which tries the device again\n", self.err)
+                self.assertRegex(self.err, "finished lines are kept, the same command goes on:\n  .*run ")
+                self.run_job("llama3", lines, *options, env=env)
+                self.assertEqual(self.devices_of(lines), {name: len(lines)})
         out, _ = self.batchmill("list", "--json")
-        self.assertEqual(len(out.splitlines()), 1)  # it was the same job
+        self.assertEqual(len(out.splitlines()), 2)  # a job each, also over two processes
+
+    def test_a_daemon_without_its_gpu_keeps_the_lines_and_says_why(self):
+        lines = job_lines("llama3", 12)
+        options = ("--device", "cuda:0")
+        model = MODELS / "llama3"
+        daemon = self.start_daemon(*options, model=model,
+                                   env=self.as_gpus(BATCHMILL_EMULATED_LOST="0:6"))
+        out, _ = self.batchmill("submit", self.write_lines("in.jsonl", lines))
+        job = out.strip()
+        trouble = (f"the device cuda:0 is lost ({LOSS}): the lines of llama3 wait until the process is "
+                   "started anew, which tries the device again")
+
+        def waits():
+            out, _ = self.batchmill("status", job, "--json")
+            batch = json.loads(out)
+            return batch if trouble in batch["batchmill"]["warnings"] else None
+        batch = wait_until("a warning", waits)
+        self.assertEqual(batch["status"], "in_progress")
+        self.assertEqual(batch["batchmill"]["lines_running"], 0)
+        self.assertGreater(batch["batchmill"]["lines_pending"], 0)
+        out, _ = self.batchmill("status", job)
+        self.assertIn(f"warning      {trouble}\n", out)
+        out, _ = self.batchmill("doctor", "--model", model, "--device", "cpu", exit_code=5)
+        self.assertIn(f"failed   devices: {trouble}\n", out)
+        self.assertIn(trouble, self.end(daemon))
+        daemon = self.start_daemon(*options, model=model, env=self.as_gpus())
+        self.batchmill("watch", job)
+        out, _ = self.batchmill("doctor", "--model", model, "--device", "cpu")
+        self.assertIn("ok       devices: cuda:0 runs llama3\n", out)
+        self.end(daemon)
 
     def test_a_device_without_memory_makes_smaller_steps(self):
         lines = job_lines("gpt2", 24)
@@ -129,13 +193,28 @@ class EmulatedDeviceTest(ProgramTest):
         small = self.run_job("gpt2", lines, "--device", "emulated",
                              env={"BATCHMILL_EMULATED_FULL": "0:1"})
         self.check_tokens(cpu, small)
-        self.assertRegex(self.err, "emulated:0 had no memory for a step: from now on at most [0-9]+ ")
+        self.assertRegex(self.err, "emulated:0 had no memory for a step: at most [0-9]+ tokens share one "
+                                   "for now")
+
+    def test_steps_grow_back_when_there_is_memory_again(self):
+        daemon = self.start_daemon("--device", "emulated", model=MODELS / "gpt2", env={
+            "BATCHMILL_EMULATED_FULL": "0:1:30", "BATCHMILL_DAEMON_LOG_LEVEL": "debug",
+            "BATCHMILL_ENGINE_MAX_NUM_BATCHED_TOKENS": "64", "BATCHMILL_ENGINE_MAX_NUM_SEQS": "4"})
+        lines = job_lines("gpt2", 160)
+        self.batchmill("submit", "--wait", self.write_lines("in.jsonl", lines))
+        said = self.end(daemon)
+        shrunk = [int(rows) for rows in re.findall("no memory for a step: at most ([0-9]+)", said)]
+        grown = [int(rows) for rows in re.findall("emulated:0 tries steps of ([0-9]+) tokens", said)]
+        self.assertTrue(shrunk, said)
+        self.assertLess(min(shrunk), 64)
+        self.assertEqual(grown, sorted(grown), said)
+        self.assertIn("emulated:0 has steps of full size again", said)
 
     def test_too_little_memory_at_the_start_is_said_with_numbers(self):
         lines = job_lines("llama3", 1)
         self.run_job("llama3", lines, "--device", "emulated", exit_code=2,
                      env={"BATCHMILL_EMULATED_MIB": "200"})
-        self.assertRegex(self.err, "the model llama3 cannot run on device emulated: emulated:0: not "
+        self.assertRegex(self.err, "^batchmill: the model llama3 cannot run on device emulated: emulated:0: not "
                                    "enough memory: 200 MiB are free, and the model needs 1 MiB for "
                                    "weights, 2[0-9]+ MiB for steps of 2048 tokens, besides its KV cache "
                                    "of [0-9]+ bytes a token; a lower ")
@@ -149,11 +228,58 @@ class EmulatedDeviceTest(ProgramTest):
                      env={"BATCHMILL_EMULATED_MIB": "400",
                           "BATCHMILL_ENGINE_KV_CACHE_BYTES": found[1]})
 
+    def test_several_models_divide_a_device(self):
+        config = self.dir / "two.toml"
+        config.write_text("".join(f'[[model]]\nname = "{name}"\npath = "{MODELS / name}"\n'
+                                  'device = "emulated"\n' for name in ("llama3", "gpt2")))
+        lines = job_lines("llama3", 6) + job_lines("gpt2", 6)
+        for i, line in enumerate(lines):
+            line["custom_id"] = f"line-{i}"
+            line["body"]["model"] = "llama3" if i < 6 else "gpt2"
+        job = ("run", self.write_lines("in.jsonl", lines), "-o", self.dir / "out.jsonl", "--config", config)
+        # Both have weights and steps; a little less is not enough, and both are named.
+        enough = {"BATCHMILL_EMULATED_MIB": "600"}
+        out, _ = self.batchmill("doctor", "--config", config, env=enough)
+        caches = [int(mib) for mib in re.findall("on emulated:0, [0-9]+ MiB as bf16, KV cache ([0-9]+) MiB", out)]
+        self.assertEqual(len(caches), 2, out)
+        self.batchmill(*job, env=enough)
+        self.assertEqual(self.devices_of(lines), {"emulated:0": len(lines)})
+        _, err = self.batchmill(*job, env={"BATCHMILL_EMULATED_MIB": "500"}, exit_code=2)
+        self.assertRegex(err, "^batchmill: the model gpt2 cannot run on device emulated: emulated:0: not enough "
+                              "memory: 500 MiB are free, other models of the device need 2[0-9]+ MiB of them, "
+                              "and the model needs [0-9]+ MiB for weights, ")
+
     def test_doctor_names_the_device(self):
         for device, pattern in (("emulated", "on emulated:0, 0 MiB as bf16, KV cache [0-9]+ MiB"),
                                 ("cpu", "on cpu:0, 0 MiB as ")):
             out, _ = self.batchmill("doctor", "--model", MODELS / "llama3", "--device", device)
             self.assertRegex(out, f"model llama3: llama, 2 layers, {pattern}")
+
+    def test_bench_measures_the_device(self):
+        options = ("bench", "--model", MODELS / "llama3", "--runs", 1, "--prefill-tokens", 32,
+                   "--decode-sequences", 4, "--decode-tokens", 4, "--decode-prompt-tokens", 40)
+        out, _ = self.batchmill(*options, "--device", "emulated", "--json")
+        report = json.loads(out)
+        self.assertEqual((report["device"], report["dtype"]), ("emulated:0", "bf16"))
+        self.assertEqual(report["prefill"]["tokens"], 2 * 32)
+        self.assertEqual(report["decode"]["tokens"], 4 * 4)
+        for kind in ("prefill", "single_decode", "decode", "shared_decode"):
+            numbers = report[kind]
+            self.assertGreater(numbers["tokens_per_second"], 0)
+            self.assertAlmostEqual(numbers["gb_per_second"] * 1e9 * numbers["step_seconds"],
+                                   numbers["bytes_per_step"], delta=1)
+        # What is shared is read once.
+        self.assertLess(report["shared_decode"]["bytes_per_step"], report["decode"]["bytes_per_step"])
+        self.assertEqual(report["decode"]["operations_per_step"], 4 * report["single_decode"]["operations_per_step"])
+        self.assertIsNone(report["gemm_peak_gflops"])
+        self.assertGreaterEqual(report["kv_slots"]["held"], 4 * 40)
+        # As a GPU that is found by itself, for people.
+        out, _ = self.batchmill(*options, env=self.as_gpus())
+        self.assertIn("llama3 on cuda:0, bf16 (KV bf16)\n", out)
+        self.assertIn("peaks of a GPU are not measured here: cuda_bench has them", out)
+        _, err = self.batchmill("bench", "--quality", "--model", MODELS / "llama3", "--device", "emulated",
+                                exit_code=2)
+        self.assertIn("bench --quality measures the CPU; device emulated is not for it", err)
 
     def test_what_the_backend_does_not_run_is_said(self):
         lines = job_lines("llama3", 1)
