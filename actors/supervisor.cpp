@@ -117,9 +117,9 @@ std::string loss_text(const DeviceStates::State& state) {
 }
 
 // Loads the model of a lost device onto another one, which takes as long as that takes: an actor of
-// its own does it.
+// its own does it, in a thread of its own.
 void replace_device(Self self, const Setup& setup, std::uint32_t lost) {
-  self->spawn([=, supervisor = caf::actor_cast<caf::actor>(self)] {
+  self->spawn<caf::detached>([=, supervisor = caf::actor_cast<caf::actor>(self)] {
     try {
       if (std::optional<DeviceSetup> device = setup->replace(lost)) {
         caf::anon_send(supervisor, replaced_atom::value, std::move(*device));
