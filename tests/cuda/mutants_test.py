@@ -115,7 +115,7 @@ MUTANTS = (
            "  own[kStride + 8] = sums[3];\n  __syncthreads();", "  own[kStride + 8] = sums[3];",
            "tsan", "products"),
     Mutant("weights behind a row's end", "cuda/product_kernels.cu",
-           "const bool inside = k + c * kChunk < in;", "const bool inside = true;", "plain",
+           "const bool inside = k + c * kChunk < in;", "const bool inside = true;", "asan",
            "products"),
     Mutant("inputs of rows that are not there", "cuda/product_kernels.cu",
            "const bool inside = is_row && k", "const bool inside = k", "asan", "products"),
