@@ -26,7 +26,7 @@ using Context = std::shared_ptr<ActorContext>;
 using Setup = std::shared_ptr<SupervisorSetup>;
 
 void start_intake(Self self, const Context& context) {
-  context->directory.set(self->spawn<caf::monitored>(intake, context));
+  context->directory.set(self->spawn<caf::monitored + caf::detached>(intake, context));
 }
 
 void start_control(Self self, const Context& context) {
