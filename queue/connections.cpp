@@ -58,6 +58,8 @@ std::size_t Connections::end_unfinished(std::uint64_t waiting_bytes) {
   for (auto& [fd, connection] : open_) {
     std::uint64_t bytes = 0;
     if (!connection.tcp || connection.ending || !received_bytes(fd, &bytes)) continue;
+    // Fewer than before: the number belongs to a newer connection, whose event is still to be read.
+    if (bytes <= connection.finished_bytes) continue;
     if (bytes - connection.finished_bytes <= max_unfinished_bytes_ + waiting_bytes) continue;
     end(fd);
     ++count;
