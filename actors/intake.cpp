@@ -20,10 +20,10 @@ using Self = IntakeActor::stateful_pointer<IntakeState>;
 // Uploads, and up to where their lines are written.
 using Written = std::vector<std::pair<JobId, std::uint64_t>>;
 
-// So much is written at once; less when no more is waiting.
 // How much nicer than other threads the intake's is: where a device computes on all cores, lines
 // come in faster than they run at a sixth of a core.
 constexpr int kIntakeNice = 7;
+// So much is written at once; less when no more is waiting.
 constexpr std::uint64_t kGroupBytes = 4 << 20;
 // A message of a few MiB may hold millions of (blank) lines, each of which takes some hundred bytes
 // of memory until it is durable: then it is taken in pieces.
