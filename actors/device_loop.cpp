@@ -147,7 +147,14 @@ void DeviceLoop::release(bool started_too) {
 
 void DeviceLoop::add_line(WorkItem item) {
   const LineKey key = item.key;
-  if (lines_.contains(key)) return;
+  if (const auto it = lines_.find(key); it != lines_.end()) {
+    // It was handed out anew while it runs: only the answer to the latest attempt counts.
+    if (item.attempt > it->second.item.attempt) {
+      it->second.item.attempt = item.attempt;
+      it->second.item.plan_key = std::move(item.plan_key);
+    }
+    return;
+  }
   Line& line = lines_[key];
   line.item = std::move(item);
   line.num_missing = line.item.prompts.size();

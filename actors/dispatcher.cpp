@@ -56,16 +56,6 @@ void limit_idle_devices(DispatcherState& state) {
   }
 }
 
-// Lines that were given back in good order show no sign of poison.
-void forgive_attempts(const std::vector<LineKey>& lines, ActorContext& context) {
-  try {
-    context.store->clear_attempts(lines);
-  } catch (const StorageError& error) {
-    if (error.kind() != StorageError::Kind::kFull) throw;
-    spdlog::warn("{} lines that came back count as tried: {}", lines.size(), error.what());
-  }
-}
-
 }  // namespace
 
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
@@ -102,7 +92,7 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
       },
       [=](returned_atom, const std::vector<LineKey>& lines) {
         attempts->remove(lines);
-        forgive_attempts(lines, *context);
+        forgive_attempts(*context->store, lines);
         self->state.picker->returned(lines);
         limit_idle_devices(self->state);
         feed();

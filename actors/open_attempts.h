@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/job_id.h"
+#include "storage/job_store.h"
 
 namespace batchmill {
 
@@ -31,5 +31,9 @@ class OpenAttempts {
   std::mutex mutex_;
   std::set<LineKey> lines_;
 };
+
+// Lines that came back in good order, or whose dispatcher or writer died, show no sign of poison.
+// Where that cannot be written they count as tried, which is logged.
+void forgive_attempts(JobStore& store, const std::vector<LineKey>& lines);
 
 }  // namespace batchmill

@@ -4,7 +4,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <set>
+#include <optional>
+#include <utility>
 
 #include "actors/caretaker.h"
 #include "actors/control.h"
@@ -42,7 +43,7 @@ void start_preparer(Self self, const Context& context, const SupervisorSetup& se
 }
 
 // Dispatcher, writer and devices share what is in flight, so they live and die together; what was
-// in flight is still in the plan.
+// in flight is still in the plan. None of an older group may decide on lines any more.
 void start_device_group(Self self, const Context& context, const SupervisorSetup& setup,
                         const std::shared_ptr<OpenAttempts>& attempts) {
   context->live->forget_running();
@@ -51,7 +52,6 @@ void start_device_group(Self self, const Context& context, const SupervisorSetup
   for (const std::uint32_t lost : self->state.lost) fingerprints[lost].clear();
   context->directory.set(
       self->spawn<caf::monitored>(dispatcher, context, std::move(fingerprints), attempts));
-  context->directory.set_devices({});
   std::vector<DeviceWorkerActor> devices;
   for (const DeviceSetup& device : setup.devices) {
     const bool is_lost = self->state.lost.contains(device.index);
@@ -76,18 +76,40 @@ void kill_device_group(Self self, const Context& context) {
   for (const DeviceWorkerActor& device : context->directory.devices()) kill(self, device);
 }
 
-// No line can be blamed for the death of the dispatcher or of the writer.
-void forgive_attempts(const std::vector<LineKey>& lines, const Context& context) {
-  try {
-    context->store->clear_attempts(lines);
-  } catch (const StorageError& error) {
-    spdlog::warn("{} lines that were in flight count as tried: {}", lines.size(), error.what());
-  }
+// Ends one of the group that decides on lines. It may be in the middle of a message, so its end is
+// waited for; whoever looks for it meanwhile finds nobody.
+template <class Handle>
+void end_decider(Self self, const Context& context, const caf::actor_addr& dead) {
+  const Handle handle = context->directory.get<Handle>();
+  context->directory.set(Handle());
+  if (!handle || handle.address() == dead) return;
+  self->state.ending.insert(handle.address());
+  caf::anon_send_exit(handle, caf::exit_reason::kill);
+}
+
+// Ends what is left of the device group after one of it is dead. A device is not waited for, since
+// its step may take long: it finds nobody to ask for lines, and what it still answers is told from
+// the answers of the next group by the number of the attempt.
+void end_device_group(Self self, const Context& context, const caf::actor_addr& dead) {
+  const std::vector<DeviceWorkerActor> devices = context->directory.devices();
+  context->directory.set_devices({});
+  for (const DeviceWorkerActor& device : devices) kill(self, device);
+  end_decider<DispatcherActor>(self, context, dead);
+  end_decider<WriterActor>(self, context, dead);
 }
 
 template <class Handle>
 bool is_from(const caf::down_msg& message, const Handle& handle) {
   return handle && handle.address() == message.source;
+}
+
+// Which device's worker the message is of, if it is of one.
+std::optional<std::uint32_t> device_of(const Directory& directory, const caf::down_msg& message) {
+  const std::vector<DeviceWorkerActor> devices = directory.devices();
+  const auto device = std::ranges::find_if(
+      devices, [&](const auto& candidate) { return is_from(message, candidate); });
+  if (device == devices.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(device - devices.begin());
 }
 
 // True while starting anew may still help.
@@ -155,6 +177,7 @@ void on_replaced(Self self, const Context& context, const Setup& setup,
   context->devices.set_trouble(index, std::move(trouble), false);
   setup->devices[index] = replacement;
   self->state.lost.erase(index);
+  if (!self->state.ending.empty()) return;  // the next group begins with it
   std::vector<DeviceWorkerActor> devices = context->directory.devices();
   devices[index] = self->spawn<caf::monitored>(device_worker, context, replacement);
   context->directory.set_devices(std::move(devices));
@@ -172,11 +195,30 @@ void on_not_replaced(const Context& context, std::uint32_t device, const std::st
   context->options.on_lines_wait(trouble);
 }
 
+// One of the device group is dead: the group starts anew when the others that decide on lines are,
+// too.
+void on_group_down(Self self, const Context& context, const Setup& setup,
+                   const std::shared_ptr<OpenAttempts>& attempts, const caf::actor_addr& dead,
+                   bool is_device) {
+  end_device_group(self, context, dead);
+  self->state.start_group = [=] {
+    const std::vector<LineKey> lines = attempts->take_all();
+    // No line can be blamed for the death of the dispatcher or of the writer.
+    if (!is_device) forgive_attempts(*context->store, lines);
+    start_device_group(self, context, *setup, attempts);
+  };
+  if (self->state.ending.empty()) std::exchange(self->state.start_group, nullptr)();
+}
+
 void on_down(Self self, const Context& context, const Setup& setup,
              const std::shared_ptr<OpenAttempts>& attempts, const caf::down_msg& message) {
-  if (self->state.stopping) return;
+  SupervisorState& state = self->state;
+  if (state.stopping) return;
+  if (state.ending.erase(message.source) > 0) {
+    if (state.ending.empty()) std::exchange(state.start_group, nullptr)();
+    return;
+  }
   const Directory& directory = context->directory;
-  const std::string reason = self->system().render(message.reason);
   std::function<void()> start;
   std::string who;
   if (is_from(message, directory.get<IntakeActor>())) {
@@ -192,30 +234,25 @@ void on_down(Self self, const Context& context, const Setup& setup,
     who = "preparer";
     start = [&] { start_preparer(self, context, *setup); };
   } else {
-    const std::vector<DeviceWorkerActor> devices = directory.devices();
-    const auto device = std::ranges::find_if(
-        devices, [&](const auto& candidate) { return is_from(message, candidate); });
-    const bool is_device = device != devices.end();
+    const std::optional<std::uint32_t> device = device_of(directory, message);
     // A worker that gave up by itself has tried its device again before.
-    if (is_device && message.reason == caf::exit_reason::user_shutdown) {
-      const auto index = static_cast<std::uint32_t>(device - devices.begin());
-      if (setup->devices[index].can_be_lost) return on_lost(self, context, setup, index);
+    if (device && message.reason == caf::exit_reason::user_shutdown &&
+        setup->devices[*device].can_be_lost) {
+      return on_lost(self, context, setup, *device);
     }
-    if (!is_device && !is_from(message, directory.get<DispatcherActor>()) &&
+    if (!device && !is_from(message, directory.get<DispatcherActor>()) &&
         !is_from(message, directory.get<WriterActor>())) {
       return;  // one that was replaced already
     }
-    who = is_device ? "a device worker" : "the dispatcher or the writer";
-    start = [&, is_device] {
-      kill_device_group(self, context);
-      const std::vector<LineKey> lines = attempts->take_all();
-      if (!is_device) forgive_attempts(lines, context);
-      start_device_group(self, context, *setup, attempts);
+    who = device ? "a device worker" : "the dispatcher or the writer";
+    start = [&, is_device = device.has_value()] {
+      on_group_down(self, context, setup, attempts, message.source, is_device);
     };
   }
+  const std::string reason = self->system().render(message.reason);
   if (!count_restart(self, context)) {
     setup->on_fatal(fmt::format("{} died {} times within {} s, last: {}", who,
-                                self->state.restarts_s.size(), kRestartWindowS, reason));
+                                state.restarts_s.size(), kRestartWindowS, reason));
     return;
   }
   spdlog::error("{} died ({}): starting anew", who, reason);

@@ -35,6 +35,8 @@ struct SupervisorState {
   std::deque<std::int64_t> restarts_s;  // steady-clock seconds of the latest ones
   std::map<JobId, std::int64_t> deadlines_s;  // of unfinished jobs that have one, steady clock
   std::set<std::uint32_t> lost;  // devices that are not used any more
+  std::set<caf::actor_addr> ending;  // of the last device group, not dead yet; then comes …
+  std::function<void()> start_group;  // … the next one
   Heap heap;
   bool stopping = false;
 };

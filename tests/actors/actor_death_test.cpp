@@ -1,7 +1,10 @@
 // Each actor is made to die in the middle of a job; the job ends as if nothing had happened.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/sink.h>
+#include <spdlog/spdlog.h>
 
+#include <future>
 #include <set>
 
 #include "actors/context.h"
@@ -97,6 +100,79 @@ INSTANTIATE_TEST_SUITE_P(EachActor, ActorDeathTest,
                                            Victim::kDispatcher, Victim::kWriter,
                                            Victim::kDeviceWorker),
                          [](const auto& test) { return name_of(test.param); });
+
+// Holds up whoever logs a text that contains `part`, once.
+class HoldingSink : public spdlog::sinks::sink {
+ public:
+  explicit HoldingSink(std::string part) : part_(std::move(part)) {}
+  void log(const spdlog::details::log_msg& message) override {
+    const std::string_view text(message.payload.data(), message.payload.size());
+    if (text.find(part_) == std::string_view::npos || holds_.exchange(true)) return;
+    go_on_.get_future().wait_for(std::chrono::seconds(60));
+  }
+  void flush() override {}
+  void set_pattern(const std::string&) override {}
+  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+  bool holds() const { return holds_; }
+  void let_go() { go_on_.set_value(); }
+
+ private:
+  const std::string part_;
+  std::atomic<bool> holds_{false};
+  std::promise<void> go_on_;
+};
+
+// The dispatcher is in the middle of a message when the writer dies: as long as it is, it may hand
+// out lines, and a second one would hand out the same.
+TEST(ActorDeathTest, StartsNoSecondDispatcherBesideOneThatIsBusy) {
+  std::promise<void> started;
+  TestDaemon::Options options;
+  options.before_step = [&](std::int64_t step) {
+    if (step == 0) started.get_future().wait_for(std::chrono::seconds(60));
+  };
+  TestDaemon daemon(options);
+  daemon.start();
+  std::string content;
+  for (int i = 0; i < 200; ++i) content += chat_line(fmt::format("line-{}", i), "text", 4);
+  const std::string job = daemon.submit(content);
+  daemon.wait_until(job, [](const Json& batch) { return batch["status"] == "in_progress"; });
+  started.set_value();
+  daemon.request({{"what", "pause"}, {"job", job}});
+  daemon.stop(std::chrono::milliseconds(0));
+  options.before_step = nullptr;
+  daemon.options() = options;
+  {
+    // A line that counts as tried thrice makes the dispatcher log.
+    const auto store =
+        JobStore::open(daemon.data_directory() + "/data/store", {}, JobStore::Mode::kReadWrite);
+    const PlanPage page = store->read_plan({}, 1, {});
+    ASSERT_EQ(page.items.size(), 1u);
+    for (int i = 0; i < 3; ++i) store->begin_attempts(std::span(&page.items.front().line, 1));
+    ASSERT_EQ(store->attempts(std::span(&page.items.front().line, 1)).front(), 3u);
+  }
+  const auto sink = std::make_shared<HoldingSink>("has ended the process 3 times");
+  spdlog::default_logger()->sinks().push_back(sink);
+  daemon.start();
+  daemon.request({{"what", "resume"}, {"job", job}});
+  daemon.wait_for([&] { return sink->holds(); });
+  const Directory& directory = daemon.daemon().directory();
+  kill(directory, Victim::kWriter);
+  daemon.wait_for([&] { return directory.get<WriterActor>() == nullptr; });
+  // The supervisor has dealt with the writer's death when it has dealt with a later one.
+  const caf::actor_addr control = directory.get<ControlActor>().address();
+  kill(directory, Victim::kControl);
+  daemon.wait_for([&] { return directory.get<ControlActor>().address() != control; });
+  EXPECT_TRUE(directory.get<DispatcherActor>() == nullptr);
+  EXPECT_TRUE(directory.get<WriterActor>() == nullptr);
+  EXPECT_TRUE(directory.devices().empty());
+  sink->let_go();
+  const Json counts = daemon.wait(job)["request_counts"];
+  EXPECT_EQ(counts["completed"].get<int>() + counts["failed"].get<int>(), 200);
+  EXPECT_LE(counts["failed"], 1);
+  spdlog::default_logger()->sinks().pop_back();
+  daemon.stop();
+}
 
 TEST(ActorDeathTest, EndsTheDaemonWhenStartingAnewDoesNotHelp) {
   TestDaemon daemon;
