@@ -21,18 +21,32 @@ LineCompletion poison_failure(WorkItem item) {
   return completion;
 }
 
+LineCompletion refused_failure(WorkPicker::Refused refused) {
+  LineCompletion completion;
+  completion.error_code = std::move(refused.error_code);
+  completion.error_message = std::move(refused.error_message);
+  completion.item = std::move(refused.item);
+  return completion;
+}
+
+void fail_lines(WorkPicker& picker, const ActorContext& context) {
+  for (WorkItem& poisoned : picker.take_poisoned()) {
+    spdlog::error("line {} of {} has ended the process {} times: failing it", poisoned.key.line,
+                  poisoned.key.job.to_string(), poisoned.attempt - 1);
+    send_to<WriterActor>(context.directory, done_atom::value, poison_failure(std::move(poisoned)));
+  }
+  for (WorkPicker::Refused& refused : picker.take_refused()) {
+    send_to<WriterActor>(context.directory, done_atom::value, refused_failure(std::move(refused)));
+  }
+}
+
 void feed_devices(DispatcherState& state, ActorContext& context, OpenAttempts& attempts) {
   const std::vector<DeviceWorkerActor> devices = context.directory.devices();
   for (auto it = state.hungry.begin(); it != state.hungry.end();) {
     const std::uint32_t device = it->first;
     std::vector<WorkItem> items =
         device < devices.size() ? state.picker->pick(it->second) : std::vector<WorkItem>();
-    for (WorkItem& poisoned : state.picker->take_poisoned()) {
-      spdlog::error("line {} of {} has ended the process {} times: failing it", poisoned.key.line,
-                    poisoned.key.job.to_string(), poisoned.attempt - 1);
-      send_to<WriterActor>(context.directory, done_atom::value,
-                           poison_failure(std::move(poisoned)));
-    }
+    fail_lines(*state.picker, context);
     if (items.empty()) {
       ++it;
       continue;
@@ -61,8 +75,10 @@ void limit_idle_devices(DispatcherState& state) {
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
                                           std::shared_ptr<ActorContext> context,
                                           std::vector<std::string> device_fingerprints,
-                                          std::shared_ptr<OpenAttempts> attempts) {
-  self->state.picker = std::make_unique<WorkPicker>(context->store, std::move(device_fingerprints));
+                                          std::shared_ptr<OpenAttempts> attempts,
+                                          WorkPicker::Fit fit) {
+  self->state.picker =
+      std::make_unique<WorkPicker>(context->store, std::move(device_fingerprints), std::move(fit));
   const auto feed = [self, context, attempts] {
     try {
       feed_devices(self->state, *context, *attempts);

@@ -20,10 +20,11 @@ struct DispatcherState {
 };
 
 // `device_fingerprints`: [devices] the model that each device runs; empty: lost. `attempts`:
-// follows what is handed out.
+// follows what is handed out. `fit`: makes entries fit the devices.
 DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<DispatcherState> self,
                                           std::shared_ptr<ActorContext> context,
                                           std::vector<std::string> device_fingerprints,
-                                          std::shared_ptr<OpenAttempts> attempts);
+                                          std::shared_ptr<OpenAttempts> attempts,
+                                          WorkPicker::Fit fit);
 
 }  // namespace batchmill

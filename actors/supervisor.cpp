@@ -11,6 +11,7 @@
 #include "actors/control.h"
 #include "actors/dispatcher.h"
 #include "actors/intake.h"
+#include "actors/plan_fit.h"
 #include "actors/preparer.h"
 #include "actors/writer.h"
 
@@ -51,7 +52,8 @@ void start_device_group(Self self, const Context& context, const SupervisorSetup
   std::vector<std::string> fingerprints = setup.device_fingerprints;
   for (const std::uint32_t lost : self->state.lost) fingerprints[lost].clear();
   context->directory.set(
-      self->spawn<caf::monitored>(dispatcher, context, std::move(fingerprints), attempts));
+      self->spawn<caf::monitored>(dispatcher, context, std::move(fingerprints), attempts,
+                                  WorkPicker::Fit(PlanFit(context, setup.line_preparer))));
   std::vector<DeviceWorkerActor> devices;
   for (const DeviceSetup& device : setup.devices) {
     const bool is_lost = self->state.lost.contains(device.index);

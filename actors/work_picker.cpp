@@ -7,8 +7,16 @@
 
 namespace batchmill {
 
-WorkPicker::WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints)
+namespace {
+
+// Lines that cannot run and are found by one call: each is checked anew, which takes a while.
+constexpr std::size_t kMaxRefused = 64;
+
+}  // namespace
+
+WorkPicker::WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints, Fit fit)
     : store_(store),
+      fit_(std::move(fit)),
       device_fingerprints_(std::move(device_fingerprints)),
       num_in_flight_(device_fingerprints_.size(), 0),
       leading_(device_fingerprints_.size()) {}
@@ -126,44 +134,18 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
 
   // Alone in the process: other devices run empty, too.
   std::deque<WorkItem>& alone = alone_[device];
-  bool may_pick = !somebody_waits_alone();
   std::uint64_t tokens = 0;
   std::set<const Level*> passed;
-  while (may_pick && picked.size() < request.max_lines && tokens < request.max_tokens) {
-    Level* level = next_level(device, passed);
-    if (level == nullptr) break;
-    const DeviceRuns::Asker who = asker(request, picked.size());
-    const std::optional<PlanItem> item = level->runs.next(
-        who, [&](const PlanItem& candidate) { return admissible(candidate); }, skipped_jobs_);
-    if (!item) {
-      passed.insert(level);
-      continue;
+  try {
+    while (!somebody_waits_alone() && picked.size() < request.max_lines &&
+           tokens < request.max_tokens && refused_.size() < kMaxRefused) {
+      Level* level = next_level(device, passed);
+      if (level == nullptr) break;
+      if (!pick_next(level, asker(request, picked.size()), &picked, &tokens)) passed.insert(level);
     }
-    std::optional<PlanEntry> entry = store_->plan_entry(item->key);
-    if (!entry) continue;  // it got its result since the cursor read it
-    tokens += item->num_prompt_tokens;
-    level->virtual_tokens +=
-        (item->num_prompt_tokens + static_cast<double>(item->num_choices) * item->max_tokens) /
-        weight(level->runs.level());
-
-    WorkItem work;
-    work.key = item->line;
-    work.plan_key = item->key;
-    work.model = std::move(entry->model);
-    work.prompts = std::move(entry->prompts);
-    work.request = std::move(entry->request);
-    work.num_wanted_tokens = level->runs.shared_with_rest(who, skipped_jobs_);
-    work.attempt = store_->attempts(std::span(&work.key, 1)).front() + 1;
-    in_flight_.emplace(work.key, device);
-    if (work.attempt > kMaxAttempts) {
-      poisoned_.push_back(std::move(work));
-      ++num_in_flight_[device];
-    } else if (work.attempt == kAttemptAlone) {
-      alone.push_back(std::move(work));
-      may_pick = false;
-    } else {
-      picked.push_back(std::move(work));
-    }
+  } catch (const StorageError&) {
+    put_back(picked);
+    throw;
   }
   const bool runs_alone = picked.empty() && !alone.empty() && num_running() == 0;
   if (runs_alone) {
@@ -179,6 +161,45 @@ std::vector<WorkItem> WorkPicker::pick(const WorkRequest& request) {
   return picked;
 }
 
+// Takes the level's next entry to where it belongs. False when it has none for the device.
+bool WorkPicker::pick_next(Level* level, const DeviceRuns::Asker& who,
+                           std::vector<WorkItem>* picked, std::uint64_t* tokens) {
+  const std::optional<PlanItem> item = level->runs.next(
+      who, [&](const PlanItem& candidate) { return admissible(candidate); }, skipped_jobs_);
+  if (!item) return false;
+  std::optional<PlanEntry> entry = store_->plan_entry(item->key);
+  if (!entry) return true;  // it got its result since the cursor read it
+  Fitted fitted =
+      fit_ ? fit_(item->key, *std::move(entry)) : Fitted{item->key, std::move(entry), "", ""};
+  if (!fitted.entry) return true;
+  *tokens += item->num_prompt_tokens;
+  level->virtual_tokens +=
+      (item->num_prompt_tokens + static_cast<double>(item->num_choices) * item->max_tokens) /
+      weight(level->runs.level());
+
+  WorkItem work;
+  work.key = item->line;
+  work.plan_key = std::move(fitted.key);
+  work.model = std::move(fitted.entry->model);
+  work.prompts = std::move(fitted.entry->prompts);
+  work.request = std::move(fitted.entry->request);
+  work.num_wanted_tokens = level->runs.shared_with_rest(who, skipped_jobs_);
+  work.attempt = store_->attempts(std::span(&work.key, 1)).front() + 1;
+  in_flight_.emplace(work.key, who.device);
+  if (!fitted.error_code.empty()) {
+    refused_.push_back({std::move(work), fitted.error_code, fitted.error_message});
+    ++num_in_flight_[who.device];
+  } else if (work.attempt > kMaxAttempts) {
+    poisoned_.push_back(std::move(work));
+    ++num_in_flight_[who.device];
+  } else if (work.attempt == kAttemptAlone) {
+    alone_[who.device].push_back(std::move(work));
+  } else {
+    picked->push_back(std::move(work));
+  }
+  return true;
+}
+
 void WorkPicker::begin_attempts(std::vector<WorkItem>& picked) {
   if (picked.empty()) return;
   std::vector<LineKey> keys;
@@ -188,14 +209,20 @@ void WorkPicker::begin_attempts(std::vector<WorkItem>& picked) {
     const std::vector<std::uint32_t> attempts = store_->begin_attempts(keys);
     for (std::size_t i = 0; i < picked.size(); ++i) picked[i].attempt = attempts[i];
   } catch (const StorageError&) {
-    // They were not handed out: the cursors come by again.
-    for (const LineKey& key : keys) in_flight_.erase(key);
-    levels_stale_ = entries_freed_ = true;
+    put_back(picked);
     throw;
   }
 }
 
+// They were not handed out: the cursors come by again.
+void WorkPicker::put_back(const std::vector<WorkItem>& picked) {
+  for (const WorkItem& work : picked) in_flight_.erase(work.key);
+  levels_stale_ = entries_freed_ = true;
+}
+
 std::vector<WorkItem> WorkPicker::take_poisoned() { return std::exchange(poisoned_, {}); }
+
+std::vector<WorkPicker::Refused> WorkPicker::take_refused() { return std::exchange(refused_, {}); }
 
 void WorkPicker::plan_changed() {
   levels_stale_ = true;

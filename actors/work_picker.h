@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,8 +34,25 @@ class WorkPicker {
   // most, since a device serves tens of lines in the time of one.
   static constexpr std::uint64_t kLeadingJobLines = 1000;
 
+  // What a line runs as.
+  struct Fitted {
+    PlanKey key;
+    std::optional<PlanEntry> entry;  // absent: it is not in this place of the plan any more
+    std::string error_code;  // or it cannot run, and why
+    std::string error_message;
+  };
+  // Makes an entry fit the devices. Throws StorageError.
+  using Fit = std::function<Fitted(const PlanKey&, PlanEntry)>;
+  // A line that cannot run.
+  struct Refused {
+    WorkItem item;
+    std::string error_code;
+    std::string error_message;
+  };
+
   // `device_fingerprints`: [devices] the model that each device runs; empty: the device is lost.
-  WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints);
+  // Without `fit` every entry fits.
+  WorkPicker(JobStore* store, std::vector<std::string> device_fingerprints, Fit fit = nullptr);
 
   // Lines for the device: at most request.max_lines, and no further one once request.max_tokens
   // prompt tokens are reached. Their attempts are counted. Empty when nothing may run now. When
@@ -43,6 +61,8 @@ class WorkPicker {
 
   // Lines that pick() found to have used up their attempts, to be failed; taken once.
   std::vector<WorkItem> take_poisoned();
+  // The same of those that cannot run.
+  std::vector<Refused> take_refused();
 
   void plan_changed();  // new entries
   void done(const std::vector<LineKey>& lines);  // have results
@@ -73,10 +93,14 @@ class WorkPicker {
   bool admissible(const PlanItem& item);
   bool job_may_run(const JobId& job);
   bool is_led(std::uint32_t device) const;
+  bool pick_next(Level* level, const DeviceRuns::Asker& who, std::vector<WorkItem>* picked,
+                 std::uint64_t* tokens);
   void begin_attempts(std::vector<WorkItem>& picked);
+  void put_back(const std::vector<WorkItem>& picked);
   void land(const std::vector<LineKey>& lines);
 
   JobStore* store_;
+  const Fit fit_;
   std::vector<std::string> device_fingerprints_;
   std::map<PlanKey, Level> levels_;  // by first possible key
   bool levels_stale_ = true;
@@ -89,6 +113,7 @@ class WorkPicker {
   std::map<JobId, bool> job_may_run_;  // cache, cleared at every change
   std::set<JobId> skipped_jobs_;  // that may not run
   std::vector<WorkItem> poisoned_;
+  std::vector<Refused> refused_;
 };
 
 }  // namespace batchmill

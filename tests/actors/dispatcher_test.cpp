@@ -68,7 +68,7 @@ class DispatcherTest : public ::testing::Test {
     context_->clock = &clock_;
     context_->live = &live_;
     tested_ = system_.spawn(dispatcher, context_, std::vector<std::string>{kFingerprint},
-                            std::make_shared<OpenAttempts>());
+                            std::make_shared<OpenAttempts>(), WorkPicker::Fit());
     context_->directory.set_devices({system_.spawn(receiving_device, deliveries_)});
   }
   ~DispatcherTest() override {
