@@ -106,15 +106,7 @@ void Store::load_jobs() {
     std::optional<Job> job = read_job(id, nullptr);
     if (!job) codec::throw_damaged({"jobs", cursor.key()}, "a part of the job is missing");
     if (!job->ended()) {
-      auto live = std::make_shared<LiveJob>(std::move(*job));
-      const std::string prefix = keys::job_prefix(id);
-      Database::Cursor done(database_, Family::kDone, prefix, keys::behind(prefix), nullptr, true);
-      if (done.valid()) {
-        const auto key = keys::parse_line_key(done.key());
-        if (!key) codec::throw_damaged({"done", done.key()}, "no line key");
-        live->next_done = key->line + 1;
-      }
-      live_jobs_.emplace(id, std::move(live));
+      live_jobs_.emplace(id, std::make_shared<LiveJob>(std::move(*job)));
     }
     if (at.empty()) return;
   }

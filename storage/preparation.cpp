@@ -84,11 +84,12 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
     put(batch, Family::kPlan, key, codec::encode_plan_entry(entry, ++serial));
     new_keys.push_back(std::move(key));
   }
-  Pending pending{live->job.counters, live->next_done, {}, {}};
+  Pending pending;
   bool has_failures = false;
   for (LineResult& failure : prepared.failures) {
     check_range(failure.key);
     if (has_result(failure.key)) continue;
+    if (!has_failures) pending = pending_of(*live);
     has_failures = true;
     put_result(batch, std::move(failure), seconds, pending);
   }
@@ -110,8 +111,10 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
   database_.write(batch, has_failures, "commit_prepared");
   fronts.written(new_keys, serial);
   live->job.state = std::move(state);
-  live->job.counters = pending.counters;
-  live->next_done = pending.next_done;
+  if (has_failures) {
+    live->job.counters = pending.counters;
+    live->next_done = pending.next_done;
+  }
   const std::unique_lock jobs_lock(jobs_mutex_);
   last_serial_ = serial;
   return true;

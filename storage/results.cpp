@@ -21,6 +21,21 @@ bool Store::has_result(const LineKey& key) const {
   return database_.get(Family::kResults, keys::line_key(key)).has_value();
 }
 
+Store::Pending Store::pending_of(LiveJob& live) const {
+  if (live.next_done == 0) {
+    const std::string prefix = keys::job_prefix(live.job.id);
+    Database::Cursor last(database_, Family::kDone, prefix, keys::behind(prefix), nullptr, true);
+    std::uint64_t number = 0;
+    if (last.valid()) {
+      const auto key = keys::parse_line_key(last.key());
+      if (!key) codec::throw_damaged({"done", last.key()}, "no line key");
+      number = key->line;
+    }
+    live.next_done = number + 1;
+  }
+  return {live.job.counters, live.next_done, {}, {}};
+}
+
 void Store::put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64_t now_s,
                        Pending& job) const {
   const std::string key = keys::line_key(result.key);
@@ -71,9 +86,9 @@ std::vector<bool> Store::commit_results(std::span<const LineResult> results,
       throw std::invalid_argument("a result for line " + std::to_string(result.key.line) +
                                   ", which was never stored");
     }
-    auto& job = pending.try_emplace(live, Pending{live->job.counters, live->next_done, {}, {}})
-                    .first->second;
-    put_result(batch, result, seconds, job);
+    auto job = pending.find(live);
+    if (job == pending.end()) job = pending.emplace(live, pending_of(*live)).first;
+    put_result(batch, result, seconds, job->second);
     erase(batch, Family::kAttempts, keys::line_key(result.key));
     written[i] = true;
   }

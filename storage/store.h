@@ -109,7 +109,7 @@ class Store : public JobStore {
     } upload;
     std::atomic<std::uint64_t> stored_lines;  // upload.total_lines for everyone else
     Job job;  // counters: without what ended with the job
-    std::uint64_t next_done = 1;  // next sequence number of the done order
+    std::uint64_t next_done = 0;  // next number of the done order; 0: not read yet
   };
   using LiveJobPtr = std::shared_ptr<LiveJob>;
 
@@ -136,10 +136,13 @@ class Store : public JobStore {
   // A job's part of a batch in the making; publish it only when the batch is written.
   struct Pending {
     JobCounters counters;  // as they will be
-    std::uint64_t next_done = 1;
+    std::uint64_t next_done = 0;  // as in LiveJob
     JobCounters added;
     std::map<std::string, LedgerRow> ledger;  // by key: what the batch adds
   };
+  // Of what a batch adds to the job. Reads where its done order ends when the first result of a
+  // start comes, not before: a damaged table of it must not be in the way of its rebuild.
+  Pending pending_of(LiveJob& live) const;
   // Puts a result with its place in the done order; its sums wait in `job` for put_sums.
   void put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64_t now_s,
                   Pending& job) const;

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "storage/database.h"
 #include "storage/keys.h"
@@ -81,6 +83,29 @@ class RebuildTest : public StoreTest {
       database.write(batch, true);
     }
     open();
+  }
+
+  // Spoils the first block of each table of the families. What reads one finds it damaged.
+  void damage_tables(const std::set<std::string>& families) {
+    store_->flush();
+    store_.reset();
+    const Database database(directory_.path(), small_options(), true, nullptr);
+    damage_tables_of(database, families);
+  }
+  static void damage_tables_of(const Database& database, const std::set<std::string>& families) {
+    std::set<std::string> damaged;
+    std::vector<rocksdb::LiveFileMetaData> tables;
+    database.db().GetLiveFilesMetaData(&tables);
+    for (const rocksdb::LiveFileMetaData& table : tables) {
+      if (!families.contains(table.column_family_name)) continue;
+      std::fstream file(table.db_path + table.name,
+                        std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(8);
+      file.write("\xde\xad\xbe\xef", 4);
+      ASSERT_TRUE(file.good());
+      damaged.insert(table.column_family_name);
+    }
+    ASSERT_TRUE(damaged.contains("done"));
   }
 
   JobId running_;
@@ -184,6 +209,27 @@ TEST_F(RebuildTest, FindsOrphans) {
   EXPECT_TRUE(std::ranges::any_of(problems, [&](const std::string& problem) {
     return problem.find("entry beside a result, " + running_.to_string()) != std::string::npos;
   }));
+}
+
+// Of a job that has not ended, too.
+TEST_F(RebuildTest, OpensOverDamagedTablesOfWhatItMakesAnew) {
+  damage_tables({"ids", "plan", "prompts", "attempts", "done", "ledger"});
+  open();
+  store_->rebuild();
+  prepare_running(1);
+  ASSERT_TRUE(finish(running_, 13));
+  expect_sound();
+}
+
+TEST_F(RebuildTest, GoesOnOverDamagedTablesWhenItWasCutOff) {
+  tamper([&](Database& database, rocksdb::WriteBatch& batch) {
+    ASSERT_TRUE(batch.Put(database.handle(Family::kMeta), "rebuilding", "").ok());
+    database.flush_all();
+    damage_tables_of(database, {"done"});
+  });
+  prepare_running(1);
+  ASSERT_TRUE(finish(running_, 13));
+  expect_sound();
 }
 
 TEST_F(RebuildTest, GoesOnWhenItWasCutOff) {
