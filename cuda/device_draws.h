@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "cuda/device_buffer.h"
 #include "cuda/staged_upload.h"
@@ -16,6 +17,11 @@
 #include "engine/tensor.h"
 
 namespace batchmill {
+
+// So many draws that change logits are begun at once: about as many as there are rows of logits
+// that they are from, of which each may have many draws. Those behind them use the same working
+// memory.
+std::int32_t draw_group_rows(std::int32_t logits_rows);
 
 class DeviceDraws {
  public:
@@ -42,7 +48,8 @@ class DeviceDraws {
   std::array<Step, 2> steps_;  // take turns
   std::size_t last_ = 0;  // that was begun
   std::size_t num_under_way_ = 0;
-  std::unique_ptr<CudaBuffer> changed_;  // [draws that change logits, V] the changed logits
+  std::vector<int> group_ends_;  // of the draws begun last
+  std::unique_ptr<CudaBuffer> changed_;  // [draws of a group, V] the changed logits
   std::unique_ptr<CudaBuffer> seen_;  // likewise: how often tokens have been seen
 };
 

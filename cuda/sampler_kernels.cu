@@ -140,8 +140,9 @@ __device__ Mass cut_of(const SampleRow& row, Mass total) {
 __device__ bool has_top_k(const SampleRow& row, int count) {
   return row.top_k > 0 && row.top_k < count;
 }
+__device__ bool has_min_p(const SampleRow& row) { return row.min_p_distance > -kInfinity; }
 __device__ unsigned floor_of(const SampleRow& row, float largest) {
-  return row.min_p_distance < 0.0f ? key_of(largest + row.min_p_distance) : 0;
+  return has_min_p(row) ? key_of(largest + row.min_p_distance) : 0;
 }
 
 // What draw() draws, for rows whose candidates are among their best few; -1 if they may not be.
@@ -260,14 +261,11 @@ __global__ void __launch_bounds__(kSampleThreads, 2) sample_kernel(SamplerArgume
   SHARED_ARRAY(ListMemory, list_memory, 1);
   SHARED_ARRAY(Best, best, 1);
   const SampleRow row = arguments.rows[blockIdx.x];
-  const long long offset = static_cast<long long>(row.changed_row) * arguments.vocab;
   const float* logits = arguments.logits + static_cast<long long>(row.logits_row) * arguments.vocab;
   Entry own;
   int token = best_token(RowSearch(logits, arguments.vocab, memory), best, &own);
-  const bool changes = row.num_biases > 0 || row.num_suppressed > 0 ||
-                       row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
-                       row.frequency_penalty != 0.0f;
-  if (token >= 0 && changes) {
+  if (token >= 0 && row.changed_row >= 0) {
+    const long long offset = static_cast<long long>(row.changed_row) * arguments.vocab;
     float* changed = arguments.changed + offset;
     change_logits(arguments, row, logits, changed, arguments.seen + offset);
     logits = changed;
@@ -279,7 +277,7 @@ __global__ void __launch_bounds__(kSampleThreads, 2) sample_kernel(SamplerArgume
   if (token >= 0 && !is_greedy) {
     RowSearch search(logits, arguments.vocab, memory);
     const Weights weights{logits[token], 1.0f / row.temperature};
-    if (row.top_p >= 1.0f && !(row.min_p_distance < 0.0f) && !has_top_k(row, arguments.vocab)) {
+    if (row.top_p >= 1.0f && !has_min_p(row) && !has_top_k(row, arguments.vocab)) {
       const auto mass = [&](int, unsigned key) { return weights.of(key); };
       const Mass total = search.sum_segments(mass);
       token = search.find_token(mass, target_of(row, total));

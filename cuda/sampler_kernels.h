@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "cuda/stream.h"
 
@@ -16,7 +17,8 @@ struct SampleRow {
   std::uint32_t position;  // of the draw: the number of generated tokens
   float temperature;  // 0: greedy
   float top_p;  // 1: off
-  float min_p_distance;  // log(min_p) × temperature, added to the largest logit; 0: off
+  // log(min_p) × temperature, added to the largest logit. Of min_p 1 it is 0, so −infinity: off.
+  float min_p_distance = -std::numeric_limits<float>::infinity();
   std::int32_t top_k;  // 0: off
   float repetition_penalty;  // 1: off
   float presence_penalty;
@@ -29,7 +31,8 @@ struct SampleRow {
   std::int32_t bias_begin;  // of `bias_tokens` and `biases`
   std::int32_t num_biases;
   std::int32_t logits_row;
-  std::int32_t changed_row;  // its part of the working memory, where changes_logits() is true
+  // Its part of the working memory, where changes_logits() is true; else −1.
+  std::int32_t changed_row = -1;
 };
 
 // Whether biases, suppressed tokens or penalties make other logits of the row's.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/emulation/devices.h"
 #include "cuda/emulation/work_queue.h"
 #include "engine/cpu/cpu_runner.h"
 #include "engine/engine.h"
@@ -258,6 +259,48 @@ TEST(CudaDrawTest, DrawsTheTokensThatTheHostSamples) {
     }
   }
   EXPECT_EQ(tokens[0], tokens[1]);
+}
+
+// All choices of a prompt are drawn at once, far more than there may be sequences.
+TEST(CudaDrawTest, ManyDrawsFromARowNeedTheMemoryOfFew) {
+  const ModelFiles model = read_model_folder(std::string(BATCHMILL_TEST_DATA) + "/models/llama3");
+  EngineOptions options;
+  options.max_num_seqs = 8;
+  options.max_num_batched_tokens = 64;
+  options.max_context_tokens = model.config.max_context_tokens;
+  constexpr std::int32_t kChoices = 40;
+  std::array<std::vector<std::vector<TokenId>>, 2> tokens;
+  std::array<std::size_t, 2> used_bytes{};
+  for (const bool draws : {false, true}) {
+    CudaModel cuda(model, 128);
+    const std::size_t before = emulation::free_bytes(0);
+    HostSampled host(cuda.runner.get());
+    Engine engine(options, draws ? cuda.runner.get() : static_cast<ModelRunner*>(&host), nullptr);
+    for (RequestId id = 0; id < 2; ++id) {
+      Request request;
+      request.id = id;
+      request.prompt = {5, 6, 7};
+      request.num_choices = kChoices;
+      request.params.temperature = 0.9f;
+      request.params.seed = id;
+      request.params.max_tokens = 3;
+      request.params.ignore_eos = true;
+      request.params.repetition_penalty = 1.2f;
+      engine.add(std::move(request));
+    }
+    tokens[draws].resize(2 * kChoices);
+    while (engine.has_work()) {
+      for (const RequestOutput& output : engine.step().finished) {
+        for (std::size_t i = 0; i < kChoices; ++i) {
+          tokens[draws][output.id * kChoices + i] = output.choices.at(i).token_ids;
+        }
+      }
+    }
+    used_bytes[draws] = before - emulation::free_bytes(0);
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  const std::size_t working_bytes = std::size_t{8} * 16 * model.config.vocab_size;
+  EXPECT_LE(used_bytes[true], used_bytes[false] + working_bytes + (64 << 10));
 }
 
 // Recorded steps and others, in an engine that reads each step's tokens before it begins the next,

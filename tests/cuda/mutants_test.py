@@ -147,6 +147,8 @@ MUTANTS = (
     Mutant("draws from the logits beside its own", "cuda/sampler_kernels.cu",
            "static_cast<long long>(row.logits_row)", "static_cast<long long>(blockIdx.x)", "plain",
            "sample_as"),
+    Mutant("a min-p of 1 is none", "cuda/sampler_kernels.cu", "row.min_p_distance > -kInfinity",
+           "row.min_p_distance < 0.0f", "plain", "sample_as"),
     Mutant("one candidate more", "cuda/sampler_kernels.cu",
            "static_cast<Mass>(row.top_k - 1) - place.above", "static_cast<Mass>(row.top_k) - place.above",
            "plain", "sample_as"),

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "cuda/sample_rows.h"
 #include "engine/sampler.h"
 #include "tests/cuda/check.h"
 
@@ -12,7 +13,7 @@ namespace batchmill::testing {
 namespace {
 
 // A row for both samplers.
-struct Draw {
+struct DrawCase {
   SamplingParams params;
   std::vector<TokenId> prompt;
   std::vector<TokenId> generated;
@@ -24,45 +25,14 @@ class Draws {
  public:
   Draws(Check* check, int vocab) : check_(*check), vocab_(vocab) {}
 
-  void add(const Draw& draw, std::vector<float> logits) {
-    const SamplingParams& params = draw.params;
-    SampleRow row{};
-    row.seed = params.seed;
-    row.choice = static_cast<std::uint32_t>(draw.choice);
-    row.position = static_cast<std::uint32_t>(draw.generated.size());
-    row.temperature = params.temperature;
-    row.top_p = params.top_p;
-    row.min_p_distance = params.min_p > 0.0f ? std::log(params.min_p) * params.temperature : 0.0f;
-    row.top_k = params.top_k;
-    row.repetition_penalty = params.repetition_penalty;
-    row.presence_penalty = params.presence_penalty;
-    row.frequency_penalty = params.frequency_penalty;
-    row.tokens_begin = size_of(tokens_);
-    row.num_prompt = size_of(draw.prompt);
-    row.num_generated = size_of(draw.generated);
-    tokens_.insert(tokens_.end(), draw.prompt.begin(), draw.prompt.end());
-    tokens_.insert(tokens_.end(), draw.generated.begin(), draw.generated.end());
-    row.suppressed_begin = size_of(tokens_);
-    if (row.num_generated < params.min_tokens) {
-      tokens_.insert(tokens_.end(), draw.eos.begin(), draw.eos.end());
-      tokens_.insert(tokens_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-    }
-    row.num_suppressed = size_of(tokens_) - row.suppressed_begin;
-    row.bias_begin = size_of(bias_tokens_);
-    row.num_biases = size_of(params.logit_bias);
-    for (const auto& [token, bias] : params.logit_bias) {
-      bias_tokens_.push_back(token);
-      biases_.push_back(bias);
-    }
-    row.logits_row = size_of(draws_);
-    if (changes_logits(row)) row.changed_row = num_changed_++;
-    rows_.push_back(row);
+  void add(const DrawCase& draw, std::vector<float> logits) {
     draws_.push_back(draw);
     logits_.insert(logits_.end(), logits.begin(), logits.end());
   }
 
   // Rows are in another order than their logits.
   void compare() {
+    make_rows();
     std::reverse(rows_.begin(), rows_.end());
     const DeviceArray<float> logits(&check_, logits_);
     const DeviceArray<SampleRow> rows(&check_, rows_);
@@ -80,9 +50,7 @@ class Draws {
     std::reverse(got.begin(), got.end());
     Sampler sampler(vocab_);
     for (std::size_t i = 0; i < draws_.size(); ++i) {
-      const Draw& draw = draws_[i];
-      const SamplingContext context{&draw.params, draw.eos, draw.prompt, draw.generated,
-                                    draw.choice};
+      const SamplingContext context = context_of(draws_[i]);
       const auto vocab = static_cast<std::size_t>(vocab_);
       const std::optional<TokenId> expected =
           sampler.sample(std::span(logits_).subspan(i * vocab, vocab), context);
@@ -94,6 +62,27 @@ class Draws {
   }
 
  private:
+  static SamplingContext context_of(const DrawCase& draw) {
+    return {&draw.params, draw.eos, draw.prompt, draw.generated, draw.choice};
+  }
+  // As the backend does, but with working memory for all.
+  void make_rows() {
+    SampleLists lists;
+    for (const DrawCase& draw : draws_) {
+      const SamplingContext context = context_of(draw);
+      SampleRow row = sample_row(context, size_of(rows_), lists);
+      if (changes_logits(row)) row.changed_row = num_changed_++;
+      SampleLists all = lists;
+      add_lists(row, &all);
+      tokens_.resize(all.tokens);
+      bias_tokens_.resize(all.biases);
+      biases_.resize(all.biases);
+      write_tokens(context, row, tokens_.data() + lists.tokens);
+      write_biases(context, bias_tokens_.data() + lists.biases, biases_.data() + lists.biases);
+      lists = all;
+      rows_.push_back(row);
+    }
+  }
   template <typename T>
   static int size_of(const std::vector<T>& list) {
     return static_cast<int>(list.size());
@@ -101,7 +90,7 @@ class Draws {
 
   Check& check_;
   int vocab_;
-  std::vector<Draw> draws_;
+  std::vector<DrawCase> draws_;
   std::vector<float> logits_;
   int num_changed_ = 0;
   std::vector<SampleRow> rows_;
@@ -112,8 +101,8 @@ class Draws {
 
 constexpr int kVocab = 1500;  // more than a segment, no multiple of anything
 
-Draw with(std::uint64_t seed, float temperature, std::int32_t top_k, float top_p, float min_p) {
-  Draw draw;
+DrawCase with(std::uint64_t seed, float temperature, std::int32_t top_k, float top_p, float min_p) {
+  DrawCase draw;
   draw.params.seed = seed * 0x100000001ull;
   draw.params.temperature = temperature;
   draw.params.top_k = top_k;
@@ -132,7 +121,7 @@ KERNEL_CHECK(sample_as_the_cpu_does) {
   for (const float temperature : {0.0f, 0.3f, 1.0f, 2.5f}) {
     for (const std::int32_t top_k : {0, 1, 7, 400, 5000}) {
       for (const float top_p : {1.0f, 0.9f, 0.3f, 1e-6f}) {
-        for (const float min_p : {0.0f, 0.05f}) {
+        for (const float min_p : {0.0f, 0.05f, 1.0f}) {
           draws.add(with(seed++, temperature, top_k, top_p, min_p), check.normal(kVocab, 3.0f));
         }
       }
@@ -194,7 +183,7 @@ KERNEL_CHECK(sample_among_equal_logits) {
 KERNEL_CHECK(sample_with_penalties_and_biases) {
   Draws draws(&check, kVocab);
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    Draw draw = with(seed, seed % 3 == 0 ? 0.0f : 1.0f, seed % 5 == 0 ? 20 : 0, 0.95f, 0.0f);
+    DrawCase draw = with(seed, seed % 3 == 0 ? 0.0f : 1.0f, seed % 5 == 0 ? 20 : 0, 0.95f, 0.0f);
     for (int i = 0; i < 60; ++i) {
       draw.prompt.push_back(static_cast<TokenId>(check.random() % kVocab));
       draw.generated.push_back(static_cast<TokenId>(check.random() % 40));

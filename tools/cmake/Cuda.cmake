@@ -87,6 +87,7 @@ set(BATCHMILL_EMULATION_SOURCES
   emulation/block_runner.cpp
   emulation/devices.cpp
   emulation/stream.cpp
+  sample_rows.cpp
 )
 list(TRANSFORM BATCHMILL_EMULATION_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/cuda/")
 
