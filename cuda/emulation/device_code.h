@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cuda/bf16.h"
 #include "cuda/emulation/block_runner.h"
 #include "cuda/emulation/tensor_core.h"
 
@@ -133,11 +134,7 @@ inline float fast_divide(float a, float b) { return a / b; }
 
 // To the nearest, ties to even; a in the low half.
 inline unsigned pack_bf16(float a, float b) {
-  const auto round = [](float x) {
-    const unsigned bits = std::bit_cast<unsigned>(x);
-    return std::isnan(x) ? 0x7FFFu : (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-  };
-  return round(a) | round(b) << 16;
+  return unsigned{bf16_of(a)} | unsigned{bf16_of(b)} << 16;
 }
 
 inline uint4 load16(const void* address, BATCHMILL_SITE) {

@@ -1,21 +1,12 @@
 #include "cuda/gemm.h"
 
-#include <bit>
 #include <cassert>
-#include <cmath>
 
+#include "cuda/bf16.h"
 #include "cuda/emulation/work_queue.h"
 
 namespace batchmill {
 namespace {
-
-float widen(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-
-std::uint16_t narrow(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return 0x7FFF;
-  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
 
 struct Call {
   const std::uint16_t* weight;
@@ -35,7 +26,7 @@ void multiply(const Call& call) {
       float sums[kLanes] = {};
       for (std::int32_t k = 0; k < call.in; k += kLanes) {
         for (std::int32_t i = 0; i < kLanes; ++i) {
-          sums[i] += widen(weight[k + i]) * widen(input[k + i]);
+          sums[i] += float_of(weight[k + i]) * float_of(input[k + i]);
         }
       }
       float sum = 0.0f;
@@ -45,7 +36,7 @@ void multiply(const Call& call) {
         float& target = call.output.row<float>(row)[out];
         target = call.accumulate ? target + sum : sum;
       } else {
-        call.output.row<std::uint16_t>(row)[out] = narrow(sum);
+        call.output.row<std::uint16_t>(row)[out] = bf16_of(sum);
       }
     }
   }

@@ -1,7 +1,6 @@
 #include "tests/cuda/check.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <exception>
 #include <string_view>
@@ -26,13 +25,6 @@ std::vector<float> Check::normal(std::size_t count, float deviation) {
   for (float& value : values) value = distribution(random);
   return values;
 }
-
-std::uint16_t bf16_of(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return 0x7FFF;
-  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-float float_of(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 std::vector<std::uint16_t> bf16_of(const std::vector<float>& values) {
   std::vector<std::uint16_t> bits(values.size());

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/bf16.h"
 #include "cuda/device_buffer.h"
 #include "cuda/stream.h"
 
@@ -71,9 +72,8 @@ class DeviceArray {
   std::size_t count_;
 };
 
-// bf16, to the nearest.
-std::uint16_t bf16_of(float value);
-float float_of(std::uint16_t bits);
+using batchmill::bf16_of;
+using batchmill::float_of;
 std::vector<std::uint16_t> bf16_of(const std::vector<float>& values);
 std::vector<float> float_of(const std::vector<std::uint16_t>& bits);
 // What is left of the values after rounding to bf16.
