@@ -44,21 +44,18 @@ void launch_dim(const AttentionArguments& arguments, const AttentionGrid& grid,
 
 }  // namespace
 
-bool is_attention_dim(int dim) {
-  return dim == 16 || dim == 32 || dim == 64 || dim == 128 || dim == 256;
-}
-
 AttentionGrid attention_grid(const AttentionPlan& plan, int multiprocessors, int kv_heads,
-                             bool is_recorded) {
+                             bool is_recordable) {
   const int resident = std::max(1, kNarrowBlocks * multiprocessors / kv_heads);
   // A block per wide item: what ends early makes room for the next.
-  if (!is_recorded) {
+  if (!is_recordable) {
     return {static_cast<int>(plan.wide().size()),
             std::min(resident, static_cast<int>(plan.narrow().size())),
             static_cast<int>(plan.wide_combines().size())};
   }
+  // Decodes are all wide or all narrow, whichever their group makes them.
   const int wide = plan.wide().empty() ? 0 : resident;
-  return {wide, resident, wide};
+  return {wide, plan.narrow().empty() ? 0 : resident, wide};
 }
 
 void launch_attention(const AttentionArguments& arguments, const AttentionGrid& grid,

@@ -34,11 +34,12 @@ struct AttentionGrid {
   int narrow;
   int combines;  // of wide items
 };
-// A recorded launch must do for later steps, which have longer lists.
+// `is_recordable`: of a step of decodes that is recorded, or run before that. What is launched must
+// do for later steps of as many rows, which have longer lists.
 AttentionGrid attention_grid(const AttentionPlan& plan, int multiprocessors, int kv_heads,
-                             bool is_recorded);
+                             bool is_recordable);
 
-bool is_attention_dim(int dim);  // 16, 32, 64, 128, 256
+// dim: one of is_attention_dim() (cuda/model_limits.h).
 void launch_attention(const AttentionArguments& arguments, const AttentionGrid& grid,
                       StreamHandle stream);
 

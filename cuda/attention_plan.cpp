@@ -26,13 +26,12 @@ std::int32_t shared_keys(const AttentionRows& rows, std::size_t a, std::size_t b
 }  // namespace
 
 std::int32_t wide_split_keys(std::int32_t num_tiles, std::int32_t context) {
-  constexpr std::int32_t kBlocks = 64;
-  constexpr std::int32_t kFewest = 1024;
-  const std::int32_t num_splits = std::max(kBlocks / num_tiles, 1);
-  return ((context - 1) / num_splits / kFewest + 1) * kFewest;
+  const std::int32_t num_splits = std::max(kWideSplitBlocks / num_tiles, 1);
+  return ((context - 1) / num_splits / kFewestWideSplitKeys + 1) * kFewestWideSplitKeys;
 }
 
-void AttentionPlan::make(const AttentionRows& rows) {
+std::size_t AttentionPlan::make(const AttentionRows& rows, std::size_t first,
+                                std::int32_t most_partial_rows) {
   wide_.clear();
   narrow_.clear();
   wide_combines_.clear();
@@ -41,29 +40,51 @@ void AttentionPlan::make(const AttentionRows& rows) {
   kv_heads_ = rows.kv_heads;
   num_partial_rows_ = 0;
   num_shared_keys_ = 0;
-  for (std::size_t s = 0; s < rows.context_lens.size(); ++s) {
-    const SharedRun run = find_shared(rows, s);
-    if (run.num_keys > 0) {
-      add_shared(rows, s, run);
-      s += static_cast<std::size_t>(run.num_sequences) - 1;
-      continue;
+  std::size_t next = first;
+  while (next < rows.context_lens.size()) {
+    const std::size_t num_wide = wide_.size();
+    const std::size_t num_narrow = narrow_.size();
+    const std::size_t num_wide_combines = wide_combines_.size();
+    const std::size_t num_narrow_combines = narrow_combines_.size();
+    const std::int32_t num_partial_rows = num_partial_rows_;
+    const std::int64_t num_shared_keys = num_shared_keys_;
+    const std::size_t end = add_sequences(rows, next);
+    if (num_partial_rows_ > most_partial_rows && next > first) {
+      wide_.resize(num_wide);
+      narrow_.resize(num_narrow);
+      wide_combines_.resize(num_wide_combines);
+      narrow_combines_.resize(num_narrow_combines);
+      num_partial_rows_ = num_partial_rows;
+      num_shared_keys_ = num_shared_keys;
+      break;
     }
-    const std::int32_t begin = rows.cu_seqlens[s];
-    const std::int32_t end = rows.cu_seqlens[s + 1];
-    const bool is_narrow = (end - begin) * rows.group <= kNarrowRows;
-    const std::int32_t tokens = (is_narrow ? kNarrowRows : kWideRows) / rows.group;
-    const std::int32_t split_keys =
-        is_narrow ? kNarrowSplitKeys
-                  : wide_split_keys((end - begin + tokens - 1) / tokens, rows.context_lens[s]);
-    for (std::int32_t row = begin; row < end; row += tokens) {
-      add_tile(rows, static_cast<std::int32_t>(s), row, std::min(tokens, end - row), is_narrow,
-               split_keys);
-    }
+    next = end;
   }
   // The longest first: what is short fills the gaps at the end.
   std::stable_sort(wide_.begin(), wide_.end(), [](const AttentionItem& a, const AttentionItem& b) {
     return a.key_end - a.key_begin > b.key_end - b.key_begin;
   });
+  return next;
+}
+
+std::size_t AttentionPlan::add_sequences(const AttentionRows& rows, std::size_t first) {
+  const SharedRun run = find_shared(rows, first);
+  if (run.num_keys > 0) {
+    add_shared(rows, first, run);
+    return first + static_cast<std::size_t>(run.num_sequences);
+  }
+  const std::int32_t begin = rows.cu_seqlens[first];
+  const std::int32_t end = rows.cu_seqlens[first + 1];
+  const bool is_narrow = (end - begin) * rows.group <= kNarrowRows;
+  const std::int32_t tokens = (is_narrow ? kNarrowRows : kWideRows) / rows.group;
+  const std::int32_t split_keys =
+      is_narrow ? kNarrowSplitKeys
+                : wide_split_keys((end - begin + tokens - 1) / tokens, rows.context_lens[first]);
+  for (std::int32_t row = begin; row < end; row += tokens) {
+    add_tile(rows, static_cast<std::int32_t>(first), row, std::min(tokens, end - row), is_narrow,
+             split_keys);
+  }
+  return first + 1;
 }
 
 AttentionPlan::SharedRun AttentionPlan::find_shared(const AttentionRows& rows, std::size_t first) {

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -23,8 +24,10 @@ inline constexpr std::int32_t kWideRows = 128;
 inline constexpr std::int32_t kNarrowRows = 16;
 inline constexpr std::int32_t kAttentionKeys = 64;  // a kernel's step; splits are multiples of it
 inline constexpr std::int32_t kNarrowSplitKeys = 256;
-// Of rows that a sequence brings as that many wide tiles: so many splits that 64 blocks have work
-// on each kv head, but none below 1024 keys.
+inline constexpr std::int32_t kWideSplitBlocks = 64;
+inline constexpr std::int32_t kFewestWideSplitKeys = 1024;
+// Of rows that a sequence brings as that many wide tiles: so many splits that kWideSplitBlocks have
+// work on each kv head, but none of fewer keys than that.
 std::int32_t wide_split_keys(std::int32_t num_tiles, std::int32_t context);
 
 struct alignas(16) AttentionItem {
@@ -73,7 +76,10 @@ struct AttentionCounts {
 
 class AttentionPlan {
  public:
-  void make(const AttentionRows& rows);
+  // Of sequences from `first` on: of all, unless that takes more than so many partial rows, but of
+  // one at least. Returns the first sequence that is not in it.
+  std::size_t make(const AttentionRows& rows, std::size_t first = 0,
+                   std::int32_t most_partial_rows = std::numeric_limits<std::int32_t>::max());
 
   std::size_t packed_bytes() const;
   void pack(std::byte* target) const;
@@ -85,6 +91,8 @@ class AttentionPlan {
   std::int64_t num_shared_keys() const { return num_shared_keys_; }  // that were not read once more
 
  private:
+  // Of one sequence, or several that share keys; returns the first behind them.
+  std::size_t add_sequences(const AttentionRows& rows, std::size_t first);
   // split_keys: of a narrow tile kNarrowSplitKeys.
   void add_tile(const AttentionRows& rows, std::int32_t sequence, std::int32_t first_row,
                 std::int32_t num_tokens, bool is_narrow, std::int32_t split_keys);

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
 #include "cuda/activation_kernels.h"
 #include "cuda/attention_kernels.h"
+#include "cuda/bf16.h"
+#include "cuda/model_limits.h"
 #include "cuda/product_kernels.h"
 #include "cuda/rotary_kernels.h"
 #include "cuda/row_kernels.h"
@@ -22,14 +26,13 @@ constexpr std::array<std::int32_t, 9> kRowBuckets = {1, 2, 4, 8, 16, 24, 32, 48,
 constexpr std::size_t kStagingBytes = 32 << 20;
 constexpr std::size_t kMaxProductBytes = 128 << 20;  // beyond, cuBLASLt reads weights as fast
 
-std::uint16_t bf16_of(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return 0x7FFF;
-  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::runtime_error("the CUDA backend has no " + what);
 }
-
-[[noreturn]] void refuse(const char* what) {
-  throw std::runtime_error(std::string("the CUDA backend has no ") + what);
+// `what`: "norm of 20000 columns, 16384 at most"
+[[noreturn]] void refuse(const char* what, std::int32_t count, const char* of, std::int32_t most) {
+  refuse(what + (" of " + std::to_string(count)) + " " + of + ", " + std::to_string(most) +
+         " at most");
 }
 
 const float* floats_of(const Tensor& tensor) { return static_cast<const float*>(tensor.data); }
@@ -102,20 +105,30 @@ void CudaBackend::copy_rows(std::int32_t rows, std::int32_t cols, const RowSourc
       static_cast<std::int32_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   for (std::int32_t begin = 0; begin < rows; begin += chunk) {
     const std::int32_t end = std::min(rows, begin + chunk);
+    std::mutex mutex;
+    std::exception_ptr failure;  // the first of any thread
     const auto convert = [&](std::int32_t first) {
-      std::vector<float> row(static_cast<std::size_t>(cols));
-      for (std::int32_t i = first; i < end; i += num_threads) {
-        source(i, row.data());
-        auto* target = reinterpret_cast<std::uint16_t*>(staging_->data() + (i - begin) * row_bytes);
-        std::transform(row.begin(), row.end(), target, bf16_of);
+      try {
+        std::vector<float> row(static_cast<std::size_t>(cols));
+        for (std::int32_t i = first; i < end; i += num_threads) {
+          source(i, row.data());
+          auto* target =
+              reinterpret_cast<std::uint16_t*>(staging_->data() + (i - begin) * row_bytes);
+          std::transform(row.begin(), row.end(), target, bf16_of);
+        }
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (failure == nullptr) failure = std::current_exception();
       }
     };
-    std::vector<std::thread> threads;
-    for (std::int32_t i = 1; i < std::min(num_threads, end - begin); ++i) {
-      threads.emplace_back(convert, begin + i);
+    {
+      std::vector<std::jthread> threads;  // joined also if one cannot be started
+      for (std::int32_t i = 1; i < std::min(num_threads, end - begin); ++i) {
+        threads.emplace_back(convert, begin + i);
+      }
+      convert(begin);
     }
-    convert(begin);
-    for (std::thread& thread : threads) thread.join();
+    if (failure != nullptr) std::rethrow_exception(failure);
     const std::size_t bytes = static_cast<std::size_t>(end - begin) * row_bytes;
     stream_.copy_to_device(static_cast<std::byte*>(device) + begin * row_bytes, staging_->data(),
                            bytes);
@@ -158,7 +171,8 @@ void CudaBackend::begin_step(const Batch& batch, const HeadShape& heads) {
   batch_ = &batch;
   heads_ = heads;
   if (heads.num_kv_heads == 0) refuse("latent attention");
-  if (heads.num_heads / heads.num_kv_heads > kWideRows) refuse("group of so many query heads");
+  const std::int32_t group = heads.num_heads / heads.num_kv_heads;
+  if (group > kMaxGroup) refuse("group", group, "query heads", kMaxGroup);
   const std::int32_t rows = batch.num_tokens();
   is_decode_ = rows > 0 && rows == batch.num_seqs() && rows <= kMaxRecordedRows &&
                batch.logits_rows.size() == batch.token_ids.size();
@@ -171,27 +185,59 @@ void CudaBackend::begin_step(const Batch& batch, const HeadShape& heads) {
 }
 
 void CudaBackend::plan(PlannedRule* rule) {
-  rule->plan.make({batch_->cu_seqlens, batch_->context_lens, heads_.num_heads / heads_.num_kv_heads,
-                   rule->window_tokens, rule->causal, batch_->block_tables, batch_->max_blocks,
-                   block_tokens_, heads_.num_kv_heads});
-  num_shared_keys_ += rule->plan.num_shared_keys();
-  const std::size_t bytes = rule->plan.packed_bytes();
+  constexpr std::size_t kAlignment = 16;
+  const AttentionRows rows{
+      batch_->cu_seqlens,  batch_->context_lens, heads_.num_heads / heads_.num_kv_heads,
+      rule->window_tokens, rule->causal,         batch_->block_tables,
+      batch_->max_blocks,  block_tokens_,        heads_.num_kv_heads};
+  std::size_t bytes = 0;
+  std::int32_t partial_rows = 0;
+  rule->num_parts = 0;
+  for (std::size_t first = 0; first < batch_->context_lens.size();) {
+    if (rule->parts.size() == rule->num_parts) rule->parts.emplace_back();
+    PlanPart& part = rule->parts[rule->num_parts++];
+    first = part.plan.make(rows, first, most_partial_rows());
+    part.offset = bytes;
+    bytes += (part.plan.packed_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    partial_rows = std::max(partial_rows, part.plan.num_partial_rows());
+    num_shared_keys_ += part.plan.num_shared_keys();
+  }
   if (rule->upload.reserve(bytes, &stream_)) ++generation_;
-  rule->plan.pack(rule->upload.begin_write());
+  std::byte* target = rule->upload.begin_write();
+  for (std::size_t i = 0; i < rule->num_parts; ++i) {
+    rule->parts[i].plan.pack(target + rule->parts[i].offset);
+  }
   rule->upload.send(bytes, &stream_);
   rule->is_planned = true;
-  const std::size_t partial_rows = static_cast<std::size_t>(rule->plan.num_partial_rows()) *
-                                   static_cast<std::size_t>(heads_.num_kv_heads);
-  const std::size_t output_bytes =
-      partial_rows * static_cast<std::size_t>(heads_.head_dim) * sizeof(float);
-  if (partial_sums_ == nullptr || partial_outputs_->size_bytes() < output_bytes) {
-    stream_.synchronize();
-    ++generation_;
-    partial_outputs_.reset();
-    partial_sums_.reset();
-    partial_outputs_ = std::make_unique<CudaBuffer>(2 * output_bytes);
-    partial_sums_ = std::make_unique<CudaBuffer>(4 * partial_rows * sizeof(float));
-  }
+  reserve_partials(partial_rows);
+}
+
+void CudaBackend::reserve_partials(std::int32_t rows) {
+  const auto bytes_of = [&](std::int32_t count, std::int32_t cols) {
+    return static_cast<std::size_t>(count) * static_cast<std::size_t>(heads_.num_kv_heads * cols) *
+           sizeof(float);
+  };
+  const std::int32_t cols = heads_.head_dim;
+  if (partial_sums_ != nullptr && partial_outputs_->size_bytes() >= bytes_of(rows, cols)) return;
+  // With some room for contexts to grow, but no more than is planned for.
+  const std::int32_t room = std::max(rows, std::min(rows + rows / 8, most_partial_rows()));
+  stream_.synchronize();
+  ++generation_;
+  partial_outputs_.reset();
+  partial_sums_.reset();
+  partial_outputs_ = std::make_unique<CudaBuffer>(bytes_of(room, cols));
+  partial_sums_ = std::make_unique<CudaBuffer>(bytes_of(room, 2));
+}
+
+std::int32_t CudaBackend::most_partial_rows() const {
+  return partial_rows_limit_ > 0
+             ? partial_rows_limit_
+             : batchmill::most_partial_rows(heads_.num_kv_heads, heads_.head_dim);
+}
+
+bool CudaBackend::has_parts() const {
+  return std::any_of(rules_.begin(), rules_.end(),
+                     [](const auto& rule) { return rule->is_planned && rule->num_parts > 1; });
 }
 
 CudaBackend::PlannedRule& CudaBackend::planned_rule(const AttentionRule& rule) {
@@ -210,30 +256,39 @@ CudaBackend::PlannedRule& CudaBackend::planned_rule(const AttentionRule& rule) {
 void CudaBackend::run_step(std::int32_t rows, const StepOperations& operations) {
   if (!is_decode_) return operations(rows);
   const std::int32_t padded = padded_rows(rows);
+  if (has_parts()) return operations(padded);  // another step may have another number of them
   Recording& recording = recordings_[padded];
   if (recording.generation != generation_) {
-    // Once without recording: algorithms are chosen and memory grows.
-    recording.graph.reset();
+    // Once without recording: algorithms are chosen, kernels are loaded and memory grows.
+    recording = {};
     operations(padded);
     recording.generation = generation_;
     return;
   }
-  if (recording.graph == nullptr) {
-    is_recording_ = true;
-    stream_.begin_capture();
-    try {
-      operations(padded);
-    } catch (...) {
-      is_recording_ = false;
-      stream_.end_capture();
-      throw;
-    }
-    is_recording_ = false;
-    recording.graph = stream_.end_capture();
-  } else {
+  if (recording.graph != nullptr) {
     ++num_replayed_steps_;
+  } else if (!recording.has_failed) {
+    recording.graph = record(padded, operations);
+    recording.has_failed = recording.graph == nullptr;
   }
+  if (recording.graph == nullptr) return operations(padded);
   stream_.launch(*recording.graph);
+}
+
+std::unique_ptr<CudaGraph> CudaBackend::record(std::int32_t rows,
+                                               const StepOperations& operations) {
+  try {
+    stream_.begin_capture();
+    operations(rows);
+    return stream_.end_capture();
+  } catch (const std::exception& error) {
+    stream_.abandon_capture();
+    if (++num_failed_recordings_ == 1) {
+      std::fprintf(stderr, "%s: steps of %d rows are sent as they are, recording them failed: %s\n",
+                   describe().c_str(), rows, error.what());
+    }
+    return nullptr;
+  }
 }
 
 void CudaBackend::copy_blocks(const KvCache& cache) {
@@ -264,7 +319,7 @@ void CudaBackend::rotation_table(const Rotation& rotation, const Tensor& output)
 }
 
 void CudaBackend::run_norm(const Tensor& input, const Norm& norm, void* output, NormOutput kind) {
-  if (input.cols > kMaxNormCols) refuse("norm over so many columns");
+  if (input.cols > kMaxNormCols) refuse("norm", input.cols, "columns", kMaxNormCols);
   launch_norm({floats_of(input), floats_of(norm.weight),
                norm.kind == NormKind::kLayer ? floats_of(norm.bias) : nullptr, output, input.cols,
                norm.epsilon},
@@ -340,12 +395,12 @@ void CudaBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
 void CudaBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
                             const AttentionRule& rule, const Tensor& output) {
   const PlannedRule& planned = planned_rule(rule);
+  const bool is_recordable = is_decode_ && planned.num_parts == 1;
   AttentionArguments arguments{};
   arguments.qkv = qkv.data;
   arguments.cache = cache.layer(layer);
   arguments.block_tables = arrays_.block_tables();
   arguments.output = output.data;
-  arguments.plan = planned.upload.device();
   arguments.partial_outputs = static_cast<float*>(partial_outputs_->data());
   arguments.partial_sums = static_cast<float*>(partial_sums_->data());
   arguments.table_stride = arrays_.table_stride();
@@ -357,10 +412,13 @@ void CudaBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_
   arguments.scale = rule.scale;
   arguments.window_tokens = rule.window_tokens;
   arguments.causal = rule.causal;
-  launch_attention(
-      arguments,
-      attention_grid(planned.plan, facts_.multiprocessors, heads_.num_kv_heads, is_recording_),
-      stream_.handle());
+  for (std::size_t i = 0; i < planned.num_parts; ++i) {
+    arguments.plan = planned.upload.device() + planned.parts[i].offset;
+    launch_attention(arguments,
+                     attention_grid(planned.parts[i].plan, facts_.multiprocessors,
+                                    heads_.num_kv_heads, is_recordable),
+                     stream_.handle());
+  }
 }
 
 void CudaBackend::activate(Activation activation, const Tensor& input, const Tensor& output) {
@@ -379,7 +437,7 @@ void CudaBackend::gather_logits_rows(const Tensor& input, const Tensor& output) 
 }
 
 void CudaBackend::mean_rows(const Tensor& input, const Tensor& output) {
-  if (input.cols > kMaxMeanCols) refuse("mean over so many columns");
+  if (input.cols > kMaxMeanCols) refuse("mean", input.cols, "columns", kMaxMeanCols);
   launch_mean(arrays_.cu_seqlens(), floats_of(input), static_cast<float*>(output.data), output.rows,
               output.cols, stream_.handle());
 }

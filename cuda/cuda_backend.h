@@ -81,27 +81,42 @@ class CudaBackend : public Backend {
   void add_experts(const Tensor& input, const Experts& experts, Activation activation,
                    const Tensor& sum) override;
 
-  // For tests: how many steps were replayed from a recording.
+  // For tests: attends in parts of so few partial rows already.
+  void limit_partial_rows(std::int32_t rows) { partial_rows_limit_ = rows; }
+  // For tests: how many recordings failed, and how many steps were replayed from one.
+  std::int64_t num_failed_recordings() const { return num_failed_recordings_; }
   std::int64_t num_replayed_steps() const { return num_replayed_steps_; }
   // And how many keys a layer did not read once more for a sequence that shares them.
   std::int64_t num_shared_keys() const { return num_shared_keys_; }
 
  private:
+  // A part of a step's sequences, attended to by launches of its own.
+  struct PlanPart {
+    AttentionPlan plan;
+    std::size_t offset = 0;  // of the plan in the rule's upload
+  };
   // A rule of attention that the model's layers have, and the current step's plan for it.
   struct PlannedRule {
-    std::int32_t window_tokens;
-    bool causal;
-    AttentionPlan plan;
+    std::int32_t window_tokens = 0;
+    bool causal = true;
+    std::vector<PlanPart> parts;
+    std::size_t num_parts = 0;  // of them that the step has; one unless results are many
     StagedUpload upload;
     bool is_planned = false;
   };
   // Steps of one padded size.
   struct Recording {
     std::int64_t generation = -1;  // of the addresses it was recorded with
-    std::unique_ptr<CudaGraph> graph;  // null: the size was seen once
+    std::unique_ptr<CudaGraph> graph;  // null: the size was seen once, or
+    bool has_failed = false;  // with these addresses it cannot be recorded
   };
 
   void plan(PlannedRule* rule);
+  void reserve_partials(std::int32_t rows);
+  bool has_parts() const;
+  std::int32_t most_partial_rows() const;
+  // Null if the device does not record it.
+  std::unique_ptr<CudaGraph> record(std::int32_t rows, const StepOperations& operations);
   PlannedRule& planned_rule(const AttentionRule& rule);
   void copy_rows(std::int32_t rows, std::int32_t cols, const RowSource& source, void* device);
   void multiply(const Tensor& input, const Matrix& weight, const Tensor& output, bool accumulate);
@@ -115,14 +130,15 @@ class CudaBackend : public Backend {
   StepArrays arrays_;
   DeviceDraws draws_;
   std::vector<std::unique_ptr<PlannedRule>> rules_;
+  std::int32_t partial_rows_limit_ = 0;  // 0: as model_limits.h has it
   std::unique_ptr<CudaBuffer> partial_outputs_;  // of attention with split keys
   std::unique_ptr<CudaBuffer> partial_sums_;
 
   const Batch* batch_ = nullptr;  // of the current step
   HeadShape heads_;
   bool is_decode_ = false;  // one row per sequence, logits of each, few enough to be recorded
-  bool is_recording_ = false;
   std::int64_t generation_ = 0;  // counts changes of addresses that recordings hold
+  std::int64_t num_failed_recordings_ = 0;
   std::int64_t num_replayed_steps_ = 0;
   std::int64_t num_shared_keys_ = 0;
   std::int32_t block_tokens_ = 1;  // of the cache

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "cuda/model_limits.h"
 #include "cuda/row_kernels.h"
 #include "cuda/sample_rows.h"
 
@@ -27,11 +28,6 @@ void reserve(std::unique_ptr<Buffer>* buffer, std::size_t bytes, CudaStream* str
 }
 
 }  // namespace
-
-std::int32_t draw_group_rows(std::int32_t logits_rows) {
-  constexpr std::int32_t kStep = 16;
-  return (logits_rows + kStep - 1) / kStep * kStep;
-}
 
 const std::int32_t* DeviceDraws::chosen() const {
   const Step& step = steps_[last_];

@@ -18,11 +18,6 @@
 
 namespace batchmill {
 
-// So many draws that change logits are begun at once: about as many as there are rows of logits
-// that they are from, of which each may have many draws. Those behind them use the same working
-// memory.
-std::int32_t draw_group_rows(std::int32_t logits_rows);
-
 class DeviceDraws {
  public:
   // Queues draws from rows of logits [R, V] f32 of the batch. At most two steps' are under way.

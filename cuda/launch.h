@@ -70,6 +70,7 @@ void launch_with(decltype(emulation::run_grid) run, void (*kernel)(P...), dim3 g
     void (*kernel)(P...);
     std::tuple<P...> arguments;
   };
+  emulation::load_kernel(stream, reinterpret_cast<const void*>(kernel));
   const Call call{kernel, std::tuple<P...>(static_cast<P>(arguments)...)};
   emulation::enqueue(stream, [=] {
     Call own = call;

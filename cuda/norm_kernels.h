@@ -16,8 +16,6 @@ struct NormArguments {
   float epsilon;
 };
 
-inline constexpr int kMaxNormCols = 16384;
-
 void launch_norm(const NormArguments& arguments, NormOutput output, int rows, StreamHandle stream);
 
 // output bf16 = input f32, `count` elements, a multiple of 8.

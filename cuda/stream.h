@@ -68,6 +68,8 @@ class CudaStream {
   // Between the two calls work is recorded and not run. Its arguments are the graph's for ever.
   void begin_capture();
   std::unique_ptr<CudaGraph> end_capture();
+  // Ends a recording that has failed, wherever it has.
+  void abandon_capture() noexcept;
   void launch(const CudaGraph& graph);
 
  private:

@@ -1,8 +1,10 @@
 #include "cuda/stream.h"
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "cuda/emulation/block_runner.h"
@@ -16,6 +18,15 @@ constexpr std::size_t kAlignment = 256;
 
 std::mutex streams_mutex;
 std::vector<CUstream_st*> streams;
+std::set<const void*> loaded_kernels;  // of any device
+
+std::atomic<emulation::RecordingFault> recording_fault{emulation::RecordingFault::kNone};
+
+// A recording is lost with the first thing in it that cannot be recorded.
+[[noreturn]] void break_recording(CUstream_st* stream, const char* why) {
+  stream->is_broken = true;
+  throw CudaError(why);
+}
 
 std::vector<CUstream_st*> streams_of_thread() {
   const std::lock_guard lock(streams_mutex);
@@ -73,11 +84,23 @@ namespace emulation {
 
 void enqueue(StreamHandle stream, std::function<void()> work) {
   if (stream->is_recording) {
+    if (stream->is_broken || recording_fault == RecordingFault::kWork) {
+      break_recording(stream, "work that cannot be recorded");
+    }
     stream->recorded.push_back(std::move(work));
   } else {
     stream->waiting.push_back({std::move(work)});
   }
 }
+
+void load_kernel(StreamHandle stream, const void* kernel) {
+  const std::lock_guard lock(streams_mutex);
+  if (loaded_kernels.contains(kernel)) return;
+  if (stream->is_recording) break_recording(stream, "a kernel is loaded in a recording");
+  loaded_kernels.insert(kernel);
+}
+
+void set_recording_fault(RecordingFault fault) { recording_fault = fault; }
 
 std::size_t num_waiting() {
   std::size_t count = 0;
@@ -143,7 +166,9 @@ void CudaStream::fill(void* device, std::uint8_t byte, std::size_t bytes) {
 }
 
 void CudaStream::synchronize() {
-  if (handle_->is_recording) throw CudaError("a stream that records was synchronized");
+  if (handle_->is_recording) {
+    break_recording(handle_, "a stream that records was synchronized");
+  }
   wait_for(handle_, handle_->waiting.size());
   report_failure(handle_);
 }
@@ -156,7 +181,13 @@ std::unique_ptr<CudaGraph> CudaStream::end_capture() {
   auto graph = std::make_unique<EmulatedGraph>();
   graph->work = std::exchange(handle_->recorded, {});
   handle_->is_recording = false;
+  if (std::exchange(handle_->is_broken, false)) throw CudaError("the recording is lost");
+  if (recording_fault == emulation::RecordingFault::kEnd) throw CudaError("a graph is refused");
   return graph;
+}
+void CudaStream::abandon_capture() noexcept {
+  handle_->recorded.clear();
+  handle_->is_recording = handle_->is_broken = false;
 }
 void CudaStream::launch(const CudaGraph& graph) {
   for (const auto& item : static_cast<const EmulatedGraph&>(graph).work) {

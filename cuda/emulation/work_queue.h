@@ -21,6 +21,7 @@ struct CUstream_st {
   std::int64_t num_run = 0;  // work that no longer waits
   std::vector<std::function<void()>> recorded;
   bool is_recording = false;
+  bool is_broken = false;  // what it records
   std::int32_t device = 0;
   std::thread::id owner;
   std::string failure;  // of work that nobody has asked about yet
@@ -28,7 +29,16 @@ struct CUstream_st {
 
 namespace batchmill::emulation {
 
+// Throws CudaError if it is recorded and that fails.
 void enqueue(StreamHandle stream, std::function<void()> work);
+
+// A kernel's code comes to the device when it is first launched. While a stream records it cannot:
+// CudaError.
+void load_kernel(StreamHandle stream, const void* kernel);
+
+// For tests: where recordings of this process fail from now on.
+enum class RecordingFault { kNone, kWork, kEnd };
+void set_recording_fault(RecordingFault fault);
 
 // Pieces of work that wait in the calling thread's streams.
 std::size_t num_waiting();

@@ -9,8 +9,8 @@
 namespace batchmill {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = 32
-                                        << 20;  // what cuBLASLt advises for compute capability 9.0
+// What cuBLASLt advises for compute capability 9.0.
+constexpr std::size_t kWorkspaceBytes = 32 << 20;
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;

@@ -126,6 +126,12 @@ std::unique_ptr<CudaGraph> CudaStream::end_capture() {
   check_cuda(status, "a recording");
   return std::make_unique<RuntimeGraph>(executable);
 }
+void CudaStream::abandon_capture() noexcept {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(handle_, &graph);  // says once more what is wrong
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
 void CudaStream::launch(const CudaGraph& graph) {
   check_cuda(cudaGraphLaunch(static_cast<const RuntimeGraph&>(graph).executable(), handle_),
              "the launch of a graph");

@@ -200,6 +200,34 @@ KERNEL_CHECK(attention_beside_other_sequences) {
     check.expect(own == beside, "others change the bits of a sequence");
   }
 }
+// In parts of few partial results, launched one after the other, to the bit.
+KERNEL_CHECK(attention_in_parts_with_split_keys) {
+  const CacheShape shape{8, 2, 32, 4};
+  const PagedCache paged(&check, shape,
+                         {{700, 1}, {300, 1}, {5, 1}, {2100, 40}, {600, 3}, {1200, 33}, {513, 1}});
+  const AttentionRows rows = rows_of(paged, {});
+  AttentionPlan whole;
+  check.expect(whole.make(rows) == paged.spans.size(), "sequences are left out");
+  const std::vector<std::uint16_t> expected = attend(check, paged, whole, {});
+  std::vector<std::uint16_t> got(expected.size());
+  int num_parts = 0;
+  for (std::size_t first = 0; first < paged.spans.size(); ++num_parts) {
+    AttentionPlan part;
+    const std::size_t end = part.make(rows, first, 30);
+    check.expect(part.num_partial_rows() <= 30 || end == first + 1, "a part is too large");
+    const std::vector<std::uint16_t> output = attend(check, paged, part, {});
+    const std::size_t cols = static_cast<std::size_t>(shape.heads * shape.dim);
+    const std::size_t from = static_cast<std::size_t>(paged.cu_seqlens[first]) * cols;
+    const std::size_t to = static_cast<std::size_t>(paged.cu_seqlens[end]) * cols;
+    std::copy(output.begin() + static_cast<std::ptrdiff_t>(from),
+              output.begin() + static_cast<std::ptrdiff_t>(to),
+              got.begin() + static_cast<std::ptrdiff_t>(from));
+    first = end;
+  }
+  check.expect(num_parts == 5, std::to_string(num_parts) + " parts");
+  check.expect(got == expected, "parts give other bits");
+}
+
 KERNEL_CHECK(attention_plans_of_long_prefills) {
   const std::vector<std::int32_t> starts = {0, 2100, 2140};
   const std::vector<std::int32_t> contexts = {6000, 6000};

@@ -349,6 +349,65 @@ TEST(CudaDrawTest, StepsBegunAheadGiveTheSameTokens) {
   EXPECT_EQ(tokens[0], tokens[1]);
 }
 
+// Whatever is wrong with recordings, steps are run.
+TEST(CudaRecordingTest, StepsThatCannotBeRecordedAreSent) {
+  using emulation::RecordingFault;
+  const ModelFiles model = read_model_folder(std::string(BATCHMILL_TEST_DATA) + "/models/llama3");
+  EngineOptions options;
+  options.max_num_seqs = 4;
+  options.max_num_batched_tokens = 64;
+  options.max_context_tokens = model.config.max_context_tokens;
+  std::vector<std::vector<TokenId>> expected;
+  for (const RecordingFault fault :
+       {RecordingFault::kNone, RecordingFault::kWork, RecordingFault::kEnd}) {
+    emulation::set_recording_fault(fault);
+    CudaModel cuda(model, 64);
+    Engine engine(options, cuda.runner.get(), nullptr);
+    for (RequestId id = 0; id < 3; ++id) {
+      Request request;
+      request.id = id;
+      request.prompt = {4, 5, static_cast<TokenId>(6 + id)};
+      request.params.temperature = 0.0f;
+      request.params.max_tokens = 12;
+      request.params.ignore_eos = true;
+      engine.add(std::move(request));
+    }
+    std::vector<std::vector<TokenId>> tokens(3);
+    while (engine.has_work()) {
+      for (const RequestOutput& output : engine.step().finished) {
+        tokens[output.id] = output.choices.at(0).token_ids;
+      }
+    }
+    if (fault == RecordingFault::kNone) {
+      expected = tokens;
+      EXPECT_GT(cuda.backend->num_replayed_steps(), 3);
+      EXPECT_EQ(cuda.backend->num_failed_recordings(), 0);
+    } else {
+      EXPECT_EQ(tokens, expected);
+      EXPECT_EQ(cuda.backend->num_replayed_steps(), 0);
+      EXPECT_EQ(cuda.backend->num_failed_recordings(), 1);  // of the one size, and not tried again
+    }
+  }
+  emulation::set_recording_fault(RecordingFault::kNone);
+}
+
+// Rows come from files, which may end too early, and are made by several threads.
+TEST(CudaMatrixTest, WhatASourceThrowsComesOut) {
+  CudaBackend backend(0);
+  for (const std::int32_t bad : {0, 7}) {
+    const auto source = [&](std::int64_t row, float* values) {
+      if (row == bad) throw std::runtime_error("no row " + std::to_string(bad));
+      std::fill_n(values, 16, 1.0f);
+    };
+    try {
+      backend.make_matrix(64, 16, source);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), "no row " + std::to_string(bad));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, CudaFamilyTest,
                          ::testing::Values("llama", "llama3", "llama-linear", "mistral", "qwen2",
                                            "qwen2-yarn", "qwen3", "gpt2", "gemma3_text"),

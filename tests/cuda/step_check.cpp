@@ -149,6 +149,51 @@ KERNEL_CHECK(steps_begun_ahead_draw_the_same_tokens) {
   check.expect(tokens[0] == tokens[1], "steps begun ahead draw other tokens");
 }
 
+// So many query heads to a kv head that decodes are wide. Nothing has launched the kernels of heads
+// of this size before.
+KERNEL_CHECK(steps_of_large_groups_are_recorded) {
+  const ModelShape shape{"large groups", 2, 64, 64, 32, 1, 16, 64};
+  StepModel own(shape, kGoldenBlocks, kGoldenContextTokens);
+  std::vector<StepSequence> sequences = make_sequences({8, 8}, kGoldenBlocks);
+  for (StepSequence& sequence : sequences) sequence.tokens = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (std::int32_t rows = 4; sequences[0].num_computed < 8; rows = 1) {
+    Batch batch = begin_batch(kGoldenContextTokens / kStepBlockTokens);
+    for (StepSequence& sequence : sequences) add_rows(&sequence, rows, &batch);
+    own.run(batch);
+  }
+  check.expect(own.num_failed_recordings() == 0, "a recording failed");
+  check.expect(own.num_replayed_steps() > 0, "no step was replayed");
+}
+
+// Partial results that are too many for one launch are combined launch by launch.
+KERNEL_CHECK(steps_in_parts_give_the_same_bits) {
+  const GoldenModel& model = golden_models()[0];
+  std::vector<std::vector<float>> logits[2];
+  for (const bool has_parts : {false, true}) {
+    StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+    if (has_parts) own.limit_partial_rows(1);
+    // Two prompts whose decodes are split, and so in parts; the third's are not.
+    std::vector<StepSequence> sequences = make_sequences({300, 310, 20}, kGoldenBlocks);
+    for (StepSequence& sequence : sequences) {
+      const auto room = static_cast<std::int32_t>(sequence.blocks.size()) * kStepBlockTokens;
+      for (std::int32_t i = 0; i < room; ++i) {
+        sequence.tokens.push_back((i * 13 + i * i) % model.shape.vocab);
+      }
+    }
+    for (std::int32_t step = 0; step < 5; ++step) {
+      Batch batch = begin_batch(kGoldenContextTokens / kStepBlockTokens);
+      for (StepSequence& sequence : sequences) {
+        const auto room = static_cast<std::int32_t>(sequence.tokens.size());
+        add_rows(&sequence, step == 0 ? room - 5 : 1, &batch);
+      }
+      logits[has_parts].push_back(own.run(batch));
+    }
+    check.expect((own.num_replayed_steps() > 0) == !has_parts,
+                 std::to_string(own.num_replayed_steps()) + " steps were replayed");
+  }
+  check.expect(logits[0] == logits[1], "parts change the logits");
+}
+
 KERNEL_CHECK(steps_replayed_give_the_bits_of_steps_sent) {
   const GoldenModel& model = golden_models()[0];
   std::vector<std::vector<float>> logits[2];

@@ -59,6 +59,10 @@ StepModel::~StepModel() = default;
 
 std::int64_t StepModel::num_replayed_steps() const { return backend_->num_replayed_steps(); }
 
+std::int64_t StepModel::num_failed_recordings() const { return backend_->num_failed_recordings(); }
+
+void StepModel::limit_partial_rows(std::int32_t rows) { backend_->limit_partial_rows(rows); }
+
 std::int64_t StepModel::num_shared_keys() const { return backend_->num_shared_keys(); }
 
 void StepModel::set_options(const StepOptions& options) { probe_->options = options; }

@@ -33,7 +33,9 @@ class StepModel {
   Transformer& transformer() { return *transformer_; }
   const ModelConfig& config() const { return config_; }
   std::int64_t num_replayed_steps() const;
+  std::int64_t num_failed_recordings() const;
   std::int64_t num_shared_keys() const;
+  void limit_partial_rows(std::int32_t rows);
   void set_options(const StepOptions& options);
   // Of the last run, if tokens were drawn.
   const std::vector<Draw>& drawn() const { return drawn_; }
