@@ -9,19 +9,8 @@
 namespace batchmill {
 namespace {
 
-// Prompt log-probabilities need the logits of every prompt row: the prompt is cut into chunks that
-// keep one step's buffer at this size.
-constexpr std::int64_t kPromptLogitsBytes = 64 << 20;
-
 // Room in a step's block tables from the start; a longer one grows when it is needed.
 constexpr std::size_t kReservedTableEntries = 1 << 20;
-
-std::int32_t max_prompt_logits_rows(std::int32_t vocab_size) {
-  const std::int64_t row_bytes =
-      std::int64_t{vocab_size} * static_cast<std::int64_t>(sizeof(float));
-  return static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(kPromptLogitsBytes / row_bytes, 1, 1 << 20));
-}
 
 const EngineOptions& checked(const EngineOptions& options) {
   if (options.max_num_seqs < 1 || options.max_num_batched_tokens < 1 ||

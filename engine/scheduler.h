@@ -2,6 +2,7 @@
 // when the pool is full. Never touches the device. One owner: the Engine; one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -30,6 +31,14 @@ struct ScheduledStep {
   std::vector<ScheduledSequence> sequences;
   Batch batch;
 };
+
+// Prompt log-probabilities need the logits of every prompt row: the prompt is cut into chunks of so
+// many rows, whose logits are 64 MiB.
+constexpr std::int32_t max_prompt_logits_rows(std::int32_t vocab_size) {
+  constexpr std::int64_t kBytes = 64 << 20;
+  const std::int64_t row_bytes = std::int64_t{vocab_size} * 4;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(kBytes / row_bytes, 1, 1 << 20));
+}
 
 class Scheduler {
  public:

@@ -188,6 +188,7 @@ class Devices {
     }
     if (plugin->num_devices() == 0) throw std::runtime_error(plugin->reason());
     check_settings(entry, model);
+    check_gpu_blocks(config_.engine.block_size_tokens);
     GpuChoice gpu;
     gpu.plugin = plugin.get();
     gpu.options.block_size_tokens = config_.engine.block_size_tokens;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -10,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/model_limits.h"
 #include "engine/model_size.h"
+#include "engine/scheduler.h"
 #include "engine/transformer.h"
 #include "engine/weights.h"
 
@@ -18,20 +21,35 @@ namespace batchmill {
 namespace {
 
 constexpr std::int64_t kDefaultContexts = 64;
-constexpr std::int64_t kRuntimeBytes = 256 << 20;  // kernels, graphs, a fragmented rest
 
-// What a step of the largest size has besides the cache.
+// What a step of the largest size has besides the cache: a Transformer's activations and logits,
+// and what the backend needs to attend and to draw.
 std::int64_t step_bytes(const ModelConfig& config, const GpuOptions& options) {
-  const std::int64_t qkv =
-      std::int64_t{config.num_heads + 2 * config.num_kv_heads} * config.head_dim;
-  const std::int64_t row = 4 * 2 * std::int64_t{config.hidden_size} +
-                           2 * (std::int64_t{config.hidden_size} + qkv +
-                                std::int64_t{config.num_heads} * config.head_dim +
-                                3 * std::int64_t{config.widest_mlp()}) +
-                           4 * std::int64_t{config.head_dim} * 2;
-  // Logits, and what drawing from them may need.
-  const std::int64_t logits = 12 * std::int64_t{config.vocab_size} + 4 * config.hidden_size;
-  return row * options.max_num_batched_tokens + logits * options.max_num_seqs;
+  const auto padded = [](std::int64_t rows) { return (rows + 63) / 64 * 64; };
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t heads = std::int64_t{config.num_heads} * config.head_dim;
+  const std::int64_t kv_heads = std::int64_t{config.num_kv_heads} * config.head_dim;
+  const std::int64_t inner = config.widest_mlp();
+  const std::int64_t vocab = config.vocab_size;
+  const bool has_branch = config.norm_placement == NormPlacement::kAround;
+  const std::int64_t row = 4 * hidden * (has_branch ? 2 : 1) +
+                           4 * static_cast<std::int64_t>(config.ropes.size()) * config.head_dim +
+                           2 * (hidden + 2 * heads + 2 * kv_heads) +
+                           2 * inner * (config.gated_mlp ? 3 : 2);
+  // Log-probabilities of prompts need logits of all their rows.
+  const std::int64_t logits_row = 4 * hidden + 2 * heads + 4 * vocab;
+  const std::int64_t logits_rows =
+      options.max_num_seqs +
+      std::min(max_prompt_logits_rows(config.vocab_size), options.max_num_batched_tokens);
+  const std::int64_t draws = 8 * vocab * draw_group_rows(options.max_num_seqs);
+  const PartialShape partials{config.num_heads / config.num_kv_heads,
+                              config.num_kv_heads,
+                              config.head_dim,
+                              config.max_context_tokens,
+                              options.max_num_seqs,
+                              options.max_num_batched_tokens};
+  return row * padded(options.max_num_batched_tokens) + logits_row * padded(logits_rows) + draws +
+         most_partial_bytes(partials);
 }
 
 // With digits in groups of three, rounded up.
@@ -82,24 +100,40 @@ void check_gpu_model(const ModelConfig& config) {
   if (config.latent) refuse("latent attention");
   if (config.experts) refuse("mixtures of experts");
   if (config.hidden_size % 16 != 0 || config.intermediate_size % 16 != 0) {
-    refuse("hidden and intermediate sizes that are no multiple of 16");
+    refuse(fmt::format("hidden and intermediate sizes that are no multiple of 16 ({} and {})",
+                       config.hidden_size, config.intermediate_size));
+  }
+  if (config.hidden_size > kMaxNormCols) {
+    refuse(fmt::format("hidden sizes above {} ({})", kMaxNormCols, config.hidden_size));
+  }
+  if (!is_attention_dim(config.head_dim)) {
+    refuse(fmt::format("heads of {} (16, 32, 64, 128 or 256)", config.head_dim));
+  }
+  if (const int group = config.num_heads / config.num_kv_heads; group > kMaxGroup) {
+    refuse(fmt::format("more than {} query heads to a kv head ({})", kMaxGroup, group));
   }
 }
 
+void check_gpu_blocks(std::int32_t block_size_tokens) {
+  if (std::has_single_bit(static_cast<std::uint32_t>(block_size_tokens))) return;
+  throw std::runtime_error(fmt::format(
+      "on GPUs [engine] block_size_tokens is a power of two, not {}", block_size_tokens));
+}
+
 GpuClaim gpu_claim(const ModelConfig& config, const GpuOptions& options) {
-  return {weight_bytes(config) + kRuntimeBytes + step_bytes(config, options),
+  return {weight_bytes(config) + kGpuRuntimeBytes + step_bytes(config, options),
           options.kv_cache_bytes > 0 ? options.kv_cache_bytes : most_cache_bytes(config, options)};
 }
 
 GpuClaim loaded_gpu_claim(const ModelConfig& config, const GpuOptions& options) {
-  return {kRuntimeBytes + step_bytes(config, options), 0};
+  return {kGpuRuntimeBytes + step_bytes(config, options), 0};
 }
 
 GpuMemoryPlan plan_gpu_memory(const ModelConfig& config, const GpuOptions& options,
                               std::int64_t free_bytes, bool holds_weights) {
   GpuMemoryPlan plan;
   plan.weight_bytes = weight_bytes(config);
-  plan.step_bytes = kRuntimeBytes + step_bytes(config, options);
+  plan.step_bytes = kGpuRuntimeBytes + step_bytes(config, options);
   plan.block_bytes = block_bytes(config, options);
   std::int64_t others_bytes = 0;
   std::vector<std::int64_t> caches;
@@ -147,28 +181,35 @@ std::unique_ptr<ModelRunner> make_gpu_runner(const CudaPlugin& plugin, const Mod
                                              const GpuOptions& options) {
   const ModelConfig& config = model.config();
   check_gpu_model(config);
+  check_gpu_blocks(options.block_size_tokens);
   const auto free_bytes = [&] {
     return static_cast<std::int64_t>(plugin.describe(options.device).free_bytes);
   };
-  plan_gpu_memory(config, options, free_bytes(), false);
+  // For people, if somebody else is faster.
+  const char* what = "weights";
+  std::int64_t free_before = free_bytes();
+  std::int64_t needed_bytes = plan_gpu_memory(config, options, free_before, false).weight_bytes;
   try {
     std::unique_ptr<Backend> backend = plugin.create(options.device);
     Weights weights = load_weights(model.tensors(), config, backend.get());
+    what = "KV cache";
+    free_before = free_bytes();
     KvCacheShape shape;
     shape.num_layers = config.num_layers;
-    shape.num_blocks = plan_gpu_memory(config, options, free_bytes(), true).num_blocks;
+    shape.num_blocks = plan_gpu_memory(config, options, free_before, true).num_blocks;
     shape.block_size_tokens = options.block_size_tokens;
     shape.num_kv_heads = config.num_kv_heads;
     shape.head_dim = config.head_dim;
     shape.dtype = DType::kBF16;
+    needed_bytes = static_cast<std::int64_t>(shape.bytes());
     auto cache = backend->make_kv_cache(shape);
     return std::make_unique<Transformer>(config, std::move(backend), std::move(weights),
                                          std::move(cache));
   } catch (const std::bad_alloc&) {
-    // Somebody else was faster.
-    throw std::runtime_error(
-        fmt::format("the memory of the device ran out while the model was loaded, {} are left",
-                    mib(free_bytes())));
+    throw std::runtime_error(fmt::format(
+        "the memory of the device ran out while the model was loaded: its {} needed {}, {} were "
+        "free before that, and others have taken some since",
+        what, mib(needed_bytes), mib(free_before)));
   }
 }
 

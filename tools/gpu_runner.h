@@ -11,18 +11,22 @@
 
 namespace batchmill {
 
+// What is left for the runtime: kernels, graphs, lists of steps, a fragmented rest.
+inline constexpr std::int64_t kGpuRuntimeBytes = 256 << 20;
+
 // What another model of the same device has not taken of its memory yet.
 struct GpuClaim {
   std::int64_t fixed_bytes = 0;  // weights and steps
   std::int64_t cache_bytes = 0;  // what is configured for its KV cache, or the most it can use
 };
 
+// What is configured, as far as a device's memory depends on it.
 struct GpuOptions {
   std::int32_t device = 0;
-  std::int32_t block_size_tokens = 32;
+  std::int32_t block_size_tokens = 16;
   std::int64_t kv_cache_bytes = 0;  // 0: an equal share of what is free
   std::vector<GpuClaim> others;
-  std::int32_t max_num_seqs = 256;  // of a step; sizes what a step needs besides the cache
+  std::int32_t max_num_seqs = 64;  // of a step; sizes what a step needs besides the cache
   std::int32_t max_num_batched_tokens = 2048;
 };
 
@@ -36,6 +40,8 @@ struct GpuMemoryPlan {
 
 // Throws std::runtime_error if the model is none that the CUDA backend runs.
 void check_gpu_model(const ModelConfig& config);
+// Likewise if its KV cache cannot have blocks of this size there.
+void check_gpu_blocks(std::int32_t block_size_tokens);
 
 // What the model will need, and what it needs besides its weights once these are loaded.
 GpuClaim gpu_claim(const ModelConfig& config, const GpuOptions& options);

@@ -24,17 +24,17 @@ long number_of(const char* variable, long fallback) {
   return text == nullptr ? fallback : std::strtol(text, nullptr, 10);
 }
 
-// "device:result" or "device:result:end" of an environment variable.
+// "device:count" or "device:count:end" of an environment variable.
 struct Fault {
   explicit Fault(const char* variable) {
     const char* text = std::getenv(variable);
-    if (text != nullptr && std::sscanf(text, "%d:%ld:%ld", &device, &result, &end) < 2) device = -1;
+    if (text != nullptr && std::sscanf(text, "%d:%ld:%ld", &device, &begin, &end) < 2) device = -1;
   }
-  bool is_due(std::int32_t of_device, long results) const {
-    return device == of_device && results >= result && results < end;
+  bool is_due(std::int32_t of_device, long count) const {
+    return device == of_device && count >= begin && count < end;
   }
   std::int32_t device = -1;
-  long result = 0;
+  long begin = 0;
   long end = std::numeric_limits<long>::max();
 };
 
@@ -47,6 +47,7 @@ struct Device {
   std::size_t used_bytes = 0;
   std::size_t limit_bytes = 0;
   long results = 0;
+  long allocations = 0;
   bool is_full = false;
 };
 
@@ -61,6 +62,7 @@ struct State {
       static_cast<std::size_t>(number_of("BATCHMILL_EMULATED_MIB", kDefaultMib)) << 20;
   const Fault lost{"BATCHMILL_EMULATED_LOST"};
   const Fault full{"BATCHMILL_EMULATED_FULL"};
+  const Fault taken{"BATCHMILL_EMULATED_TAKEN"};
   std::array<Device, kMaxDevices> devices;
   std::map<const void*, Block> blocks;
 };
@@ -94,6 +96,9 @@ void* take_memory(std::size_t bytes) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
   Device& device = all.devices.at(static_cast<std::size_t>(device_of_thread));
+  if (all.taken.is_due(device_of_thread, ++device.allocations)) {
+    device.limit_bytes = device.used_bytes;
+  }
   if (bytes > device.limit_bytes - device.used_bytes) throw std::bad_alloc();
   void* memory = ::operator new (bytes > 0 ? bytes : 1, std::align_val_t{kAlignment});
   std::memset(memory, 0xFF, bytes);  // NaN in every float format

@@ -7,6 +7,7 @@
 //   BATCHMILL_EMULATED_LOST=1:20      device 1 fails from the 20th time somebody wants results
 //   BATCHMILL_EMULATED_FULL=0:20      others take what is free on device 0 then
 //   BATCHMILL_EMULATED_FULL=0:20:90   … and give it back at the 90th time
+//   BATCHMILL_EMULATED_TAKEN=0:20     others take what is free on device 0 at the 20th allocation
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -93,6 +95,60 @@ TEST_F(GpuMemoryTest, LargerStepsTakeMore) {
   options_.max_num_batched_tokens *= 2;
   const GpuMemoryPlan larger = plan_gpu_memory(config_, options_, std::int64_t{64} << 30, false);
   EXPECT_GT(larger.step_bytes, plan_.step_bytes);
+}
+
+std::string refusal_of(const ModelConfig& config) {
+  try {
+    check_gpu_model(config);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(GpuModelTest, WhatTheBackendCannotRunIsRefusedBeforeItIsLoaded) {
+  const auto model = Model::open(BATCHMILL_TEST_DATA "/models/llama3/model-q4_0.gguf");
+  const auto with = [&](const auto& change) {
+    ModelConfig config = model->config();
+    change(&config);
+    return refusal_of(config);
+  };
+  EXPECT_EQ(with([](ModelConfig*) {}), "accepted");
+  for (const std::int32_t dim : {80, 96, 100, 120, 512}) {
+    EXPECT_THAT(with([&](ModelConfig* config) { config->head_dim = dim; }),
+                HasSubstr("heads of " + std::to_string(dim) + " (16, 32, 64, 128 or 256)"));
+  }
+  EXPECT_EQ(with([](ModelConfig* config) { config->head_dim = 256; }), "accepted");
+  EXPECT_THAT(with([](ModelConfig* config) {
+                config->num_heads = 129;
+                config->num_kv_heads = 1;
+              }),
+              HasSubstr("more than 128 query heads to a kv head (129)"));
+  EXPECT_EQ(with([](ModelConfig* config) { config->hidden_size = 16384; }), "accepted");
+  EXPECT_THAT(with([](ModelConfig* config) { config->hidden_size = 16400; }),
+              HasSubstr("hidden sizes above 16384 (16400)"));
+  EXPECT_THAT(with([](ModelConfig* config) { config->intermediate_size = 100; }),
+              HasSubstr("no multiple of 16 ("));
+  check_gpu_blocks(32);
+  EXPECT_THROW(check_gpu_blocks(48), std::runtime_error);
+}
+
+// In the emulated device, whose second allocation finds nothing left.
+TEST(GpuRunnerTest, SaysWhatWasFreeWhenOthersTakeIt) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  if (!std::filesystem::exists(program.parent_path() / kEmulatedPluginFile)) {
+    GTEST_SKIP() << "skipped: no libboost-context-dev";
+  }
+  const auto model = Model::open(BATCHMILL_TEST_DATA "/models/llama3/model-q4_0.gguf");
+  setenv("BATCHMILL_EMULATED_TAKEN", "0:2", 1);
+  const CudaPlugin plugin(kEmulatedPluginFile);
+  ASSERT_EQ(plugin.num_devices(), 1) << plugin.reason();
+  try {
+    make_gpu_runner(plugin, *model, {});
+    ADD_FAILURE() << "there was memory";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its weights needed 1 MiB, 1,024 MiB were free before"));
+  }
 }
 
 TEST_F(GpuMemoryTest, SaysWhatIsMissing) {
