@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/plugin_layout.h"
 
 namespace batchmill {
 namespace {

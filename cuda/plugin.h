@@ -1,6 +1,6 @@
 // What batchmill_cuda.so offers to the program that loads it: one C function that returns a table.
 // A Backend is a C++ object on both sides, so plugin and program must be of one build; `layout`
-// tells if they are.
+// tells if they are (cuda/plugin_layout.h).
 #pragma once
 
 #include <cstddef>
@@ -38,17 +38,5 @@ namespace batchmill {
 
 inline constexpr std::uint32_t kCudaAbiVersion = 2;
 inline constexpr char kCudaPluginFunction[] = "batchmill_cuda_plugin";
-
-// Changes when what crosses the border as C++ changes its size, or with the compiler.
-constexpr std::uint64_t cuda_plugin_layout() {
-  std::uint64_t layout = __GNUC__;
-  for (const std::uint64_t part :
-       {sizeof(Batch), sizeof(Tensor), sizeof(KvCacheShape), sizeof(HeadShape), sizeof(Norm),
-        sizeof(HeadNorms), sizeof(Rotation), sizeof(AttentionRule), sizeof(Experts), sizeof(Draw),
-        sizeof(SamplingParams)}) {
-    layout = layout * 1099511628211u + part;
-  }
-  return layout;
-}
 
 }  // namespace batchmill

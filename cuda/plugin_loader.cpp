@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "cuda/plugin.h"
+#include "cuda/plugin_layout.h"
 
 namespace batchmill {
 namespace {

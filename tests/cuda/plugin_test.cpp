@@ -52,6 +52,14 @@ TEST_F(CudaPluginTest, RefusesFilesThatAreNoPlugin) {
   EXPECT_THAT(CudaPlugin("other.so").reason(), HasSubstr("is of another build"));
 }
 
+// Whose functions end the process when they are called.
+TEST_F(CudaPluginTest, RefusesAPluginOfAnotherBuild) {
+  look_in(BATCHMILL_STALE_PLUGIN_FOLDER);
+  const CudaPlugin plugin("stale_plugin.so");
+  EXPECT_EQ(plugin.num_devices(), 0);
+  EXPECT_THAT(plugin.reason(), HasSubstr("stale_plugin.so is of another build"));
+}
+
 TEST_F(CudaPluginTest, TellsWhyThereIsNoGpu) {
   if (!is_built(kCudaPluginFile)) GTEST_SKIP() << "skipped: no CUDA toolkit when this was built";
   const CudaPlugin plugin(kCudaPluginFile);
