@@ -28,7 +28,8 @@ struct DeviceFacts {
   std::size_t free_bytes = 0;
 };
 
-// 0 and the reason if there is no device that can be used; never throws.
+// Of those that can be used: the others have no numbers here. 0 and the reason if there is none;
+// never throws.
 std::int32_t count_devices(std::string* reason);
 DeviceFacts device_facts(std::int32_t device);
 

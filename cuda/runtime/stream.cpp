@@ -2,15 +2,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <new>
-#include <utility>
+#include <vector>
 
+#include "cuda/device_choice.h"
 #include "cuda/runtime/check.h"
 
 namespace batchmill {
 namespace {
-
-constexpr int kMinComputeCapability = 8;  // bf16 matrix instructions, asynchronous copies
 
 class RuntimeGraph : public CudaGraph {
  public:
@@ -21,6 +21,47 @@ class RuntimeGraph : public CudaGraph {
  private:
   cudaGraphExec_t executable_;
 };
+
+// Never throws.
+struct Devices {
+  Devices() {
+    int count = 0;
+    const cudaError_t status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess || count == 0) {
+      reason = status != cudaSuccess ? cudaGetErrorString(status) : "no device";
+      return;
+    }
+    for (int device = 0; device < count; ++device) {
+      int major = 0;
+      if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) !=
+          cudaSuccess) {
+        major = 0;
+      }
+      majors.push_back(major);
+    }
+    numbers = usable_devices(majors);
+    if (numbers.empty()) {
+      reason = "no device has compute capability " + std::to_string(kMinComputeCapability) +
+               ".0 or more";
+    }
+  }
+  std::vector<int> majors;  // of all
+  std::vector<int> numbers;  // of those that can be used
+  std::string reason;  // why there is none
+};
+
+const Devices& devices() {
+  static const Devices devices;
+  return devices;
+}
+
+int number_of(std::int32_t device) {
+  const std::vector<int>& numbers = devices().numbers;
+  if (device < 0 || static_cast<std::size_t>(device) >= numbers.size()) {
+    throw CudaError("there is no cuda:" + std::to_string(device));
+  }
+  return numbers[static_cast<std::size_t>(device)];
+}
 
 }  // namespace
 
@@ -35,41 +76,24 @@ void check_cuda(cudaError_t status, const char* what) {
 
 bool kernels_can_wait() {
   static const bool all_can = [] {
-    int count = 0;
-    check_cuda(cudaGetDeviceCount(&count), "number of devices");
-    for (int device = 0; device < count; ++device) {
-      int major = 0;
-      check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                 "properties of a device");
-      if (major != 9) return false;
-    }
-    return true;
+    const Devices& all = devices();
+    return std::all_of(all.numbers.begin(), all.numbers.end(), [&](int number) {
+      return all.majors[static_cast<std::size_t>(number)] == 9;
+    });
   }();
   return all_can;
 }
 
 std::int32_t count_devices(std::string* reason) {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
-    *reason = status != cudaSuccess ? cudaGetErrorString(status) : "no device";
-    return 0;
-  }
-  for (int device = 0; device < count; ++device) {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        major < kMinComputeCapability) {
-      *reason = "device " + std::to_string(device) + " is older than compute capability 8.0";
-      return device;
-    }
-  }
-  return count;
+  *reason = devices().reason;
+  return static_cast<std::int32_t>(devices().numbers.size());
 }
 
 DeviceFacts device_facts(std::int32_t device) {
+  const int number = number_of(device);
   cudaDeviceProp properties;
-  check_cuda(cudaGetDeviceProperties(&properties, device), "properties of a device");
-  check_cuda(cudaSetDevice(device), "choice of a device");
+  check_cuda(cudaGetDeviceProperties(&properties, number), "properties of a device");
+  check_cuda(cudaSetDevice(number), "choice of a device");
   DeviceFacts facts{properties.name, properties.multiProcessorCount, 0, 0};
   check_cuda(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes), "memory of a device");
   return facts;
@@ -95,7 +119,9 @@ CudaStream::CudaStream(std::int32_t device) : device_(device) {
 }
 CudaStream::~CudaStream() { cudaStreamDestroy(handle_); }
 
-void CudaStream::use() const { check_cuda(cudaSetDevice(device_), "choice of a device"); }
+void CudaStream::use() const {
+  check_cuda(cudaSetDevice(number_of(device_)), "choice of a device");
+}
 
 void CudaStream::copy_to_device(void* device, const void* host, std::size_t bytes) {
   check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, handle_),
