@@ -57,6 +57,13 @@ void CudaGemm::run(const Tensor& input, const CudaMatrix& weight, const Tensor& 
                    bool accumulate) {
   assert(input.cols == weight.in_features() && output.cols == weight.out_features());
   assert(input.cols % 16 == 0 && (!accumulate || output.dtype == DType::kF32));
+  // As cuBLASLt's heuristics take it for granted.
+  for (const std::byte* data : {static_cast<const std::byte*>(input.data),
+                                static_cast<const std::byte*>(weight.weights.data()),
+                                static_cast<const std::byte*>(output.data)}) {
+    if (reinterpret_cast<std::uintptr_t>(data) % 256 == 0) continue;
+    throw CudaError("a matrix of a product that is not aligned to 256 bytes");
+  }
   const Call call{
       static_cast<const std::uint16_t*>(weight.weights.data()),
       static_cast<const std::uint16_t*>(input.data),
