@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArguments arguments)
       sum += kLayer ? loaded[i] : loaded[i] * loaded[i];
     }
   }
-  float mean = block_sum<kThreads>(sum, partial) / divisor;
+  const float average = block_sum<kThreads>(sum, partial) / divisor;
+  float mean_square = average;  // RMS norms summed squares
 
   // Step 2, layer norms: centre the row and sum the squares.
   if constexpr (kLayer) {
@@ -44,13 +45,13 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArguments arguments)
       const int col = (v * kThreads + static_cast<int>(threadIdx.x)) * 8;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        values[v][i] -= mean;
+        values[v][i] -= average;
         if (col < arguments.cols) squares += values[v][i] * values[v][i];
       }
     }
-    mean = block_sum<kThreads>(squares, partial_squares) / divisor;
+    mean_square = block_sum<kThreads>(squares, partial_squares) / divisor;
   }
-  const float scale = 1.0f / sqrtf(mean + arguments.epsilon);
+  const float scale = 1.0f / sqrtf(mean_square + arguments.epsilon);
 
   // Step 3: scale and write.
 #pragma unroll

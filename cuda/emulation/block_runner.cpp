@@ -430,20 +430,6 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, void (*ke
   runner().run(grid, block, dynamic_shared_bytes, kernel, arguments);
 }
 
-namespace {
-thread_local std::uint64_t waits = 0;
-}  // namespace
-
-BATCHMILL_HARDWARE void count_wait() { ++waits; }
-
-void run_overlapped_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-                         void (*kernel)(void*), void* arguments) {
-  waits = 0;
-  run_grid(grid, block, dynamic_shared_bytes, kernel, arguments);
-  const std::uint64_t lanes = std::uint64_t{grid.x} * grid.y * grid.z * block.x * block.y * block.z;
-  if (waits != lanes) throw EmulationError("a kernel that did not wait for the one before it");
-}
-
 void synchronize_block(Site site) { runner().synchronize_block(site); }
 
 void run_warp_operation(void* record, WarpOperation operation, Site site) {
@@ -461,6 +447,7 @@ void check_alignment(const void* address, std::size_t bytes, Site site) {
 }
 
 void start_copy(void* shared, const void* global, bool is_valid, Site site) {
+  check_waited(site);
   check_alignment(shared, 16, site);
   check_alignment(global, 16, site);
   note_write(shared);

@@ -57,6 +57,8 @@ void run_overlapped_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes
 
 // From here: called by lanes.
 void count_wait();
+// Fails where the lane has to wait for the kernel before its own, and has not.
+void check_waited(Site site);
 void synchronize_block(Site site);
 
 // What the hardware does once all lanes of a warp have arrived; records [32] are what they handed

@@ -137,12 +137,17 @@ inline unsigned pack_bf16(float a, float b) {
   return unsigned{bf16_of(a)} | unsigned{bf16_of(b)} << 16;
 }
 
-inline uint4 load16(const void* address, BATCHMILL_SITE) {
+// Of weights, which no kernel writes.
+inline uint4 load_once16(const void* address, BATCHMILL_SITE) {
   emulation::check_alignment(address, 16, site);
   return *static_cast<const uint4*>(address);
 }
-inline uint4 load_once16(const void* address, BATCHMILL_SITE) { return load16(address, site); }
+inline uint4 load16(const void* address, BATCHMILL_SITE) {
+  emulation::check_waited(site);
+  return load_once16(address, site);
+}
 inline void store16(void* address, uint4 value, BATCHMILL_SITE) {
+  emulation::check_waited(site);
   emulation::check_alignment(address, 16, site);
   *static_cast<uint4*>(address) = value;
 }

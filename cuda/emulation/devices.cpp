@@ -112,6 +112,7 @@ void give_memory(void* memory) {
   const std::lock_guard lock(all.mutex);
   const auto block = all.blocks.find(memory);
   all.devices.at(static_cast<std::size_t>(block->second.device)).used_bytes -= block->second.bytes;
+  std::memset(memory, 0xFF, block->second.bytes);  // for who still has its address
   all.blocks.erase(block);
   ::operator delete (memory, std::align_val_t{kAlignment});
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "cuda/device_buffer.h"
+#include "cuda/device_choice.h"
 #include "cuda/emulation/work_queue.h"
 #include "cuda/launch.h"
 
@@ -228,7 +230,9 @@ void add_one(int* value) {
 
 TEST_P(EmulationTest, RecordsGraphsAndReplaysThem) {
   CudaStream stream(0);
-  int value = 0;
+  int value = -1;
+  launch(add_one, 1, 32, 0, stream.handle(), &value);  // which loads it
+  stream.synchronize();
   stream.begin_capture();
   launch(add_one, 1, 32, 0, stream.handle(), &value);
   launch(add_one, 1, 32, 0, stream.handle(), &value);
@@ -242,6 +246,66 @@ TEST_P(EmulationTest, RecordsGraphsAndReplaysThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, EmulationTest, ::testing::Values(0, 1, 2, 3));
+
+void reads_early_kernel(const uint4* weights, const uint4* input, uint4* output, int mode) {
+  const uint4 weight = load_once16(weights + threadIdx.x);
+  uint4 value{};
+  if (mode == 1) value = load16(input + threadIdx.x);
+  if (mode == 2) store16(output + threadIdx.x, weight);
+  if (mode != 3) wait_for_previous_kernel();
+  if (mode == 0) value = load16(input + threadIdx.x);
+  value.x += weight.x;
+  if (mode == 0) store16(output + threadIdx.x, value);
+}
+
+// The kernel ahead may still be writing what this one reads, or reading what it writes.
+TEST(OverlapTest, OnlyWeightsAreReadBeforeTheKernelAheadIsWaitedFor) {
+  const auto failure_of = [](int mode) -> std::string {
+    CudaStream stream(0);
+    const CudaBuffer memory(3 * 512);
+    auto* data = static_cast<uint4*>(memory.data());
+    launch_overlapped(reads_early_kernel, 1, 32, 0, stream.handle(), data, data + 32, data + 64,
+                      mode);
+    try {
+      stream.synchronize();
+    } catch (const CudaError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(failure_of(0), "");
+  EXPECT_NE(failure_of(1).find("before the kernel ahead is waited for"), std::string::npos);
+  EXPECT_NE(failure_of(2).find("before the kernel ahead is waited for"), std::string::npos);
+  EXPECT_NE(failure_of(3).find("did not wait"), std::string::npos);
+}
+
+void loaded_late_kernel(int* value) {
+  if (threadIdx.x == 0) *value = 5;
+}
+
+TEST(RecordingTest, AKernelIsLoadedBeforeItIsRecorded) {
+  CudaStream stream(0);
+  const CudaBuffer memory(sizeof(int));
+  auto* value = static_cast<int*>(memory.data());
+  const auto send = [&] { launch(loaded_late_kernel, 1, 32, 0, stream.handle(), value); };
+  stream.begin_capture();
+  EXPECT_THROW(send(), CudaError);
+  EXPECT_THROW(stream.end_capture(), CudaError);
+  send();
+  stream.begin_capture();
+  send();
+  EXPECT_NE(stream.end_capture(), nullptr);
+  stream.begin_capture();
+  stream.abandon_capture();
+  stream.synchronize();
+}
+
+TEST(DeviceChoiceTest, OldDevicesAreLeftOutWhereverTheyStand) {
+  const auto usable = [](std::vector<int> majors) { return usable_devices(majors); };
+  EXPECT_EQ(usable({9, 9}), (std::vector<int>{0, 1}));
+  EXPECT_EQ(usable({7, 8, 0, 12}), (std::vector<int>{1, 3}));
+  EXPECT_EQ(usable({7}), std::vector<int>{});
+}
 
 }  // namespace
 }  // namespace batchmill

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 SEEDS = ("0", "1", "2", "3")
+STEPS = "steps"  # the variant whose program runs whole steps
 WIDE = "cuda/attention_wide_kernels.cu"
 NARROW = "cuda/attention_narrow_kernels.cu"
 TILE = "cuda/attention_tile.h"
@@ -21,7 +22,7 @@ TILE = "cuda/attention_tile.h"
 @dataclasses.dataclass
 class Mutant:
     name: str
-    kernel: str  # the source to compile
+    kernel: str  # the source to compile, a kernel's or one of the host's
     before: str
     after: str
     variant: str  # of the build that must catch it
@@ -111,6 +112,11 @@ MUTANTS = (
            "is_odd ? col + 4 : col + 8", "is_odd ? col + 4 : col + 4", "plain", "embed"),
     Mutant("a kernel that does not wait for the one before it", "cuda/norm_kernels.cu",
            "  begin_overlapped();", "  let_next_kernel_begin();", "plain", "norm"),
+    Mutant("inputs are read before the kernel that writes them is waited for",
+           "cuda/product_kernels.cu",
+           "  wait_for_previous_kernel();\n  Inputs8 inputs;\n  load_inputs(inputs, own_k);",
+           "  Inputs8 inputs;\n  load_inputs(inputs, own_k);\n  wait_for_previous_kernel();", "plain",
+           "products"),
     Mutant("a block's sums are added before all are there", "cuda/product_kernels.cu",
            "  own[kStride + 8] = sums[3];\n  __syncthreads();", "  own[kStride + 8] = sums[3];",
            "tsan", "products"),
@@ -161,6 +167,16 @@ MUTANTS = (
            "          other = memory_.entries[thread ^ distance];\n          __syncthreads();",
            "          other = memory_.entries[thread ^ distance];", "tsan", "sample_among",
            "cuda/sampler_list.h"),
+    Mutant("pinned memory is written before it is sent", "cuda/step_arrays.cpp", "    sent_.wait();\n",
+           "", STEPS, "ahead", "cuda/staged_upload.h"),
+    Mutant("arrays that move leave recordings as they are", "cuda/cuda_backend.cpp",
+           "padded_rows(rows) : rows, &stream_)) ++generation_;",
+           "padded_rows(rows) : rows, &stream_)) {}", STEPS, "recorded_again"),
+    Mutant("the other step's draws", "cuda/device_draws.cpp",
+           "const Step& step = steps_[last_];", "const Step& step = steps_[1 - last_];", STEPS, "ahead"),
+    Mutant("draws of the step before are read for the step's own", "cuda/device_draws.cpp",
+           "num_under_way_ == 2 ? 1 - last_ : last_", "num_under_way_ == 2 ? last_ : 1 - last_", STEPS,
+           "ahead"),
 )
 
 

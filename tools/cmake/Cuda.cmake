@@ -86,6 +86,7 @@ set(BATCHMILL_EMULATION_SOURCES
   attention_plan.cpp
   emulation/block_runner.cpp
   emulation/devices.cpp
+  emulation/overlap.cpp
   emulation/stream.cpp
   sample_rows.cpp
 )
@@ -107,9 +108,9 @@ function(batchmill_emulated_cuda name)
       "${PROJECT_SOURCE_DIR}/cuda/emulation/gemm.cpp")
   endif()
   set_source_files_properties(${BATCHMILL_KERNEL_SOURCES} PROPERTIES LANGUAGE CXX)
-  # What this file does to lanes' memory, hardware does: it is not instrumented.
-  set_source_files_properties("${PROJECT_SOURCE_DIR}/cuda/emulation/block_runner.cpp" PROPERTIES
-    COMPILE_OPTIONS -fno-sanitize=all)
+  # What these files do to lanes' memory, hardware does: they are not instrumented.
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/cuda/emulation/block_runner.cpp"
+    "${PROJECT_SOURCE_DIR}/cuda/emulation/overlap.cpp" PROPERTIES COMPILE_OPTIONS -fno-sanitize=all)
   if(sanitizers MATCHES address)
     target_compile_definitions(${name} PRIVATE BATCHMILL_SANITIZE_ADDRESS)
   elseif(sanitizers MATCHES thread)
