@@ -21,7 +21,8 @@ class Layout {
   std::size_t size_bytes() const { return size_bytes_; }
 
  private:
-  // What cuBLASLt takes for granted when it chooses an algorithm; the CPU's cache lines are shorter.
+  // What cuBLASLt takes for granted when it chooses an algorithm; the CPU's cache lines are
+  // shorter.
   static constexpr std::size_t kAlignment = 256;
 
   std::byte* base_;

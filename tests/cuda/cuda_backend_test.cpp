@@ -24,7 +24,11 @@ namespace batchmill {
 namespace {
 
 constexpr std::int32_t kBlockTokens = 16;
-constexpr float kCloseCall = 0.15f;  // a difference of logits that roundings can turn round
+// A difference of log-probabilities that roundings can turn round, how far these move otherwise,
+// and how many tokens come before: 0.037, 0.052 and 104 are the worst of any family.
+constexpr float kCloseCall = 0.06f;
+constexpr float kLargestError = 0.07f;
+constexpr int kFewestEqual = 100;
 
 // Counts the rows of logits that come to the host, and steps begun before what the step before drew
 // was read.
@@ -164,6 +168,7 @@ TEST_P(CudaFamilyTest, GeneratesTheTokensOfTheCpuBackend) {
     ASSERT_EQ(choices.size(), prompts_.size());
     int compared = 0;
     float largest_error = 0.0f;
+    float largest_margin = 0.0f;
     for (const auto& [id, choice] : choices) {
       const Choice& other = expected.at(id);
       for (std::size_t t = 0; t < choice.token_ids.size(); ++t) {
@@ -175,14 +180,15 @@ TEST_P(CudaFamilyTest, GeneratesTheTokensOfTheCpuBackend) {
           ++compared;
           continue;
         }
+        largest_margin = std::max(largest_margin, margin);
         EXPECT_LT(margin, kCloseCall) << "request " << id << ", token " << t;
         break;
       }
     }
     std::cout << compared << " of 128 tokens equal, log-probabilities within " << largest_error
-              << "\n";
-    EXPECT_GE(compared, 90);
-    EXPECT_LT(largest_error, 0.1f);
+              << ", other tokens where two were within " << largest_margin << "\n";
+    EXPECT_GE(compared, kFewestEqual);
+    EXPECT_LT(largest_error, kLargestError);
   }
   EXPECT_GT(cuda.backend->num_replayed_steps(), 5);
 }

@@ -41,6 +41,30 @@ ModelConfig config_of(const ModelShape& shape, std::int32_t max_context_tokens) 
   config.attention_scale = 1.0f / std::sqrt(static_cast<float>(shape.dim));
   config.ropes = {RopeConfig{}};
   config.layers.assign(static_cast<std::size_t>(shape.layers), {});
+  if (shape.family == ModelFamily::kGpt2) {
+    config.architecture = "gpt2";
+    config.norm = NormKind::kLayer;
+    config.activation = Activation::kGeluTanh;
+    config.gated_mlp = false;
+    config.qkv_bias = config.attention_output_bias = config.mlp_bias = true;
+    config.positions = PositionKind::kLearned;
+    config.ropes.clear();
+  } else if (shape.family == ModelFamily::kQwen3) {
+    config.architecture = "qwen3";
+    config.qk_norm = true;
+  } else if (shape.family == ModelFamily::kGemma3) {
+    config.architecture = "gemma3";
+    config.norm_placement = NormPlacement::kAround;
+    config.activation = Activation::kGeluTanh;
+    config.qk_norm = true;
+    config.embedding_scale = std::sqrt(static_cast<float>(shape.hidden));
+    config.ropes.push_back(RopeConfig{.theta = 1e6f});
+    for (std::size_t i = 0; i < config.layers.size(); ++i) {
+      const bool is_global = i % 3 == 2;
+      config.layers[i].window_tokens = is_global ? 0 : kRandomWindowTokens;
+      config.layers[i].rope = is_global ? 1 : 0;
+    }
+  }
   return config;
 }
 

@@ -13,7 +13,15 @@
 
 namespace batchmill::testing {
 
-// A Llama, or with biases of q, k and v a Qwen 2.
+// A Llama, or with biases of q, k and v a Qwen 2; or as those families are:
+enum class ModelFamily : std::uint8_t {
+  kLlama,
+  kGpt2,  // layer norms, biases, learned positions, an MLP without a gate
+  kQwen3,  // norms of heads of q and k
+  kGemma3,  // those, norms around sublayers, windows in all layers but each third
+};
+inline constexpr std::int32_t kRandomWindowTokens = 48;
+
 struct ModelShape {
   const char* name;
   std::int32_t layers;
@@ -25,6 +33,7 @@ struct ModelShape {
   std::int32_t vocab;
   bool tied = false;
   bool qkv_bias = false;
+  ModelFamily family = ModelFamily::kLlama;
 };
 
 ModelConfig config_of(const ModelShape& shape, std::int32_t max_context_tokens);

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "engine/engine.h"
 #include "tests/cuda/check.h"
 #include "tests/cuda/step_golden.h"
 #include "tests/cuda/step_model.h"
@@ -165,6 +167,31 @@ KERNEL_CHECK(steps_of_large_groups_are_recorded) {
   check.expect(own.num_replayed_steps() > 0, "no step was replayed");
 }
 
+// Memory that a recording holds addresses of moves: for a step of more rows, then for longer block
+// tables.
+KERNEL_CHECK(steps_are_recorded_again_when_memory_moves) {
+  const GoldenModel& model = golden_models()[0];
+  std::vector<std::vector<float>> logits[2];
+  for (const bool records : {false, true}) {
+    StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+    own.set_options({records, true});
+    std::vector<StepSequence> sequences = make_sequences({40, 500}, kGoldenBlocks);
+    for (std::int32_t i = 0; i < 500; ++i) {
+      for (StepSequence& sequence : sequences) {
+        sequence.tokens.push_back((i * 13 + i * i) % model.shape.vocab);
+      }
+    }
+    for (std::int32_t step = 0; step < 18; ++step) {
+      Batch batch = begin_batch(step < 6 ? 2 : step < 12 ? 16 : 32);
+      add_rows(&sequences[0], 1, &batch);
+      add_rows(&sequences[1], step == 6 ? 200 : 1, &batch);
+      logits[records].push_back(own.run(batch));
+    }
+    check.expect(own.num_replayed_steps() >= (records ? 9 : 0), "too few steps were replayed");
+  }
+  check.expect(logits[0] == logits[1], "recordings of other addresses were replayed");
+}
+
 // Partial results that are too many for one launch are combined launch by launch.
 KERNEL_CHECK(steps_in_parts_give_the_same_bits) {
   const GoldenModel& model = golden_models()[0];
@@ -192,6 +219,48 @@ KERNEL_CHECK(steps_in_parts_give_the_same_bits) {
                  std::to_string(own.num_replayed_steps()) + " steps were replayed");
   }
   check.expect(logits[0] == logits[1], "parts change the logits");
+}
+
+// Whole requests: prompts in chunks, prefixes that are shared, draws of both kinds, ends.
+KERNEL_CHECK(steps_of_engines_ahead_give_the_tokens_of_others) {
+  const GoldenModel& model = golden_models()[0];
+  std::vector<std::vector<TokenId>> tokens[2];
+  for (const bool runs_ahead : {false, true}) {
+    StepModel own(model.shape, kGoldenBlocks, kGoldenContextTokens);
+    EngineOptions options;
+    options.max_num_seqs = 4;
+    options.max_num_batched_tokens = 64;
+    options.max_context_tokens = kGoldenContextTokens;
+    options.runs_ahead = runs_ahead;
+    Engine engine(options, &own.transformer(), nullptr);
+    for (RequestId id = 0; id < 6; ++id) {
+      Request request;
+      request.id = id;
+      for (std::int32_t i = 0; i < 90; ++i) {
+        request.prompt.push_back((i * 13 + i * i) % model.shape.vocab);
+      }
+      request.prompt.back() = static_cast<TokenId>(id);
+      request.params.temperature = id % 2 == 0 ? 0.0f : 0.8f;
+      request.params.frequency_penalty = id == 3 ? 0.5f : 0.0f;
+      request.params.seed = id;
+      request.params.max_tokens = 10 + static_cast<std::int32_t>(id);
+      request.params.ignore_eos = true;
+      engine.add(std::move(request));
+    }
+    tokens[runs_ahead].resize(6);
+    while (engine.has_work()) {
+      for (const RequestOutput& output : engine.step().finished) {
+        check.expect(output.error.empty(), output.error);
+        if (output.choices.empty()) continue;
+        tokens[runs_ahead][output.id] = output.choices[0].token_ids;
+      }
+    }
+    check.expect(own.num_replayed_steps() > 0, "no step was replayed");
+  }
+  for (std::size_t id = 0; id < 6; ++id) {
+    check.expect(tokens[0][id].size() == 10 + id, "tokens are missing");
+  }
+  check.expect(tokens[0] == tokens[1], "an engine ahead gives other tokens");
 }
 
 KERNEL_CHECK(steps_replayed_give_the_bits_of_steps_sent) {
