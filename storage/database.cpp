@@ -6,6 +6,7 @@
 #include <rocksdb/listener.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/table_properties_collectors.h>
+#include <rocksdb/wal_filter.h>
 #include <rocksdb/write_buffer_manager.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "storage/info_log.h"
+#include "storage/log_scan.h"
 #include "storage/sum_operator.h"
 
 namespace batchmill {
@@ -143,6 +145,72 @@ rocksdb::DBOptions database_options(const StorageOptions& options, bool read_onl
   return out;
 }
 
+// Lets the logs be read up to a tear.
+class TearFilter : public rocksdb::WalFilter {
+ public:
+  explicit TearFilter(LogTear tear) : tear_(std::move(tear)) {}
+  WalProcessingOption LogRecordFound(unsigned long long log, const std::string& /*file*/,
+                                     const rocksdb::WriteBatch& /*batch*/,
+                                     rocksdb::WriteBatch* /*new_batch*/,
+                                     bool* /*changed*/) override {
+    const bool is_good =
+        log < tear_.log || (log == tear_.log && num_batches_++ < tear_.num_batches);
+    return is_good ? WalProcessingOption::kContinueProcessing : WalProcessingOption::kStopReplay;
+  }
+  const char* Name() const override { return "batchmill.tear"; }
+
+ private:
+  const LogTear tear_;
+  std::uint64_t num_batches_ = 0;
+};
+
+// Learns which log comes first: what is left of those before it is in tables already.
+class FirstLogFilter : public rocksdb::WalFilter {
+ public:
+  void ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint64_t>& logs,
+                                const std::map<std::string, std::uint32_t>& /*names*/) override {
+    for (const auto& [family, log] : logs) first_ = first_ == 0 ? log : std::min(first_, log);
+  }
+  WalProcessingOption LogRecordFound(unsigned long long log, const std::string& /*file*/,
+                                     const rocksdb::WriteBatch& /*batch*/,
+                                     rocksdb::WriteBatch* /*new_batch*/,
+                                     bool* /*changed*/) override {
+    first_ = log;
+    return WalProcessingOption::kStopReplay;
+  }
+  const char* Name() const override { return "batchmill.first_log"; }
+  std::uint64_t first() const { return first_; }
+
+ private:
+  std::uint64_t first_ = 0;
+};
+
+// Where the logs that the database needs are torn.
+std::optional<LogTear> find_tear(rocksdb::DBOptions options, const std::string& directory,
+                                 const std::vector<rocksdb::ColumnFamilyDescriptor>& families) {
+  if (!find_log_tear(directory, 0, true)) return std::nullopt;
+  // What the tables alone say.
+  FirstLogFilter filter;
+  options.wal_filter = &filter;
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  options.create_if_missing = options.create_missing_column_families = false;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* opened = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, directory, families, &handles, &opened);
+  if (!status.ok()) return std::nullopt;  // opening it tells why
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  std::string value;
+  const bool names_syncs =
+      db->Get(rocksdb::ReadOptions(), handles[static_cast<std::size_t>(Family::kMeta)], kSyncedKey,
+              &value)
+          .ok();
+  for (rocksdb::ColumnFamilyHandle* handle : handles) {
+    db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  }
+  return find_log_tear(directory, filter.first(), names_syncs);
+}
+
 // Data files without the file that names them: RocksDB would start an empty database over them.
 void refuse_headless(const std::string& directory) {
   namespace fs = std::filesystem;
@@ -189,6 +257,17 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
   rocksdb::DBOptions db_options = database_options(options, read_only, env, damaged_log);
   db_options.info_log = info_log_;
   db_options.listeners.push_back(std::make_shared<ErrorListener>(num_errors_));
+  const std::optional<LogTear> tear = find_tear(db_options, directory, families);
+  if (tear && tear->promised && damaged_log == DamagedLog::kRefuse) {
+    throw StorageError(StorageError::Kind::kDamaged, "the store in " + directory + " is damaged (" +
+                                                         tear->file_name +
+                                                         " lacks what was synced)");
+  }
+  std::optional<TearFilter> filter;
+  if (tear) {
+    db_options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+    db_options.wal_filter = &filter.emplace(*tear);
+  }
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
@@ -198,6 +277,8 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
   db_.reset(db);
   std::copy_n(handles.begin(), kNumFamilies, handles_.begin());
   db_->DestroyColumnFamilyHandle(handles.back());
+  // What was in logs is in tables now.
+  synced_sequence_ = db_->GetLatestSequenceNumber();
 }
 
 Database::~Database() {

@@ -38,7 +38,9 @@ std::string_view family_name(Family family);
 
 class Database {
  public:
-  // How damage inside a log is met: it is an error, or the store opens as it was before it.
+  // How damage inside a log is met: it is an error, or the store opens as it was before it. What a
+  // power cut makes of what was not synced is no damage: the store opens as it was before the first
+  // of it that is missing.
   enum class DamagedLog { kRefuse, kReadUpToDamage };
   // Opens or, when writing, creates. `env` may replace the file system in tests; null: the real
   // one.
@@ -95,10 +97,10 @@ class Database {
 
   std::uint64_t approximate_bytes(Family family, std::string_view begin,
                                   std::string_view end) const;
-  // Writes the family's memory to files, so that its deletions can be compacted away.
   // Drops all that the family holds without reading it, whole or not. Nothing else may use the
   // database meanwhile. After a crash in it the family is what it was, or empty.
   void clear(Family family);
+  // Writes the family's memory to files, so that its deletions can be compacted away.
   void flush(Family family, bool wait);
   void flush_all();
   // Throws unless the status is good.
@@ -108,6 +110,8 @@ class Database {
 
  private:
   [[noreturn]] void fail(const rocksdb::Status& status, bool opening) const;
+  // All up to this sequence number is on the disk.
+  void note_synced(std::uint64_t sequence);
   // Lets RocksDB go on after an error. Under resume_mutex_.
   void resume();
   // An error has not been dealt with by that.
@@ -122,6 +126,7 @@ class Database {
   bool sync_;
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kNumFamilies> handles_{};
+  std::atomic<std::uint64_t> synced_sequence_ = 0;  // up to it all is on the disk
   std::mutex resume_mutex_;
   // That RocksDB has met.
   const std::shared_ptr<std::atomic<std::uint64_t>> num_errors_ =

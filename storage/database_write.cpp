@@ -2,8 +2,22 @@
 // BATCHMILL_FAIL_POINTS, gets a program that ends where the test says (fail_point.h).
 #include "storage/database.h"
 #include "storage/fail_point.h"
+#include "storage/log_scan.h"
+#include "storage/record_codec.h"
 
 namespace batchmill {
+namespace {
+
+// Of a batch that was written. It begins with its first number, 8 bytes little-endian.
+std::uint64_t last_sequence(const rocksdb::WriteBatch& batch) {
+  std::uint64_t first = 0;
+  for (std::size_t i = 8; i-- > 0;) {
+    first = first << 8 | static_cast<unsigned char>(batch.Data()[i]);
+  }
+  return first + batch.Count() - 1;
+}
+
+}  // namespace
 
 void Database::write(rocksdb::WriteBatch& batch, bool durable,
                      [[maybe_unused]] std::string_view what) {
@@ -11,6 +25,8 @@ void Database::write(rocksdb::WriteBatch& batch, bool durable,
     throw StorageError(StorageError::Kind::kIo, "the store is open for reading only");
   }
   BATCHMILL_FAIL_POINT(what, "before");
+  // For who finds a hole in the log after a power cut.
+  check(batch.Put(handle(Family::kMeta), kSyncedKey, codec::encode_number(synced_sequence_)));
   rocksdb::WriteOptions options;
   options.sync = durable && sync_;
   rocksdb::Status status = db_->Write(options, &batch);
@@ -23,6 +39,7 @@ void Database::write(rocksdb::WriteBatch& batch, bool durable,
     status = db_->Write(options, &batch);
   }
   check(status);
+  if (options.sync) note_synced(last_sequence(batch));
   BATCHMILL_FAIL_POINT(what, "after");
 }
 
@@ -31,13 +48,21 @@ void Database::sync() {
   BATCHMILL_FAIL_POINT("sync", "before");
   // What the system could not write it drops, and tells only whoever synced then: a log that has
   // failed is not asked again. RocksDB's memory holds all of it, and goes to files.
+  const std::uint64_t before = db_->GetLatestSequenceNumber();
   const bool is_synced = !sync_ || (!has_failed() && db_->SyncWAL().ok());
   const std::lock_guard lock(resume_mutex_);
   if (!is_synced || (sync_ && has_failed())) {
     resume();
     flush_families();
   }
+  if (sync_) note_synced(before);
   BATCHMILL_FAIL_POINT("sync", "after");
+}
+
+void Database::note_synced(std::uint64_t sequence) {
+  std::uint64_t known = synced_sequence_;
+  while (known < sequence && !synced_sequence_.compare_exchange_weak(known, sequence)) {
+  }
 }
 
 void Database::resume() {

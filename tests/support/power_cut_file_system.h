@@ -5,12 +5,15 @@
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -26,8 +29,11 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
   const char* Name() const override { return "PowerCutFileSystem"; }
 
   // Writes to `image` what a cut at this moment would leave of the directory: of each file whose
-  // name was made durable by a sync of the directory, the bytes that were synced.
-  void cut(const std::string& directory, const std::string& image) {
+  // name was made durable by a sync of the directory, the bytes that were synced. With `seed` also
+  // some of the pages behind them: the disk got them in an order of its own, and in the place of
+  // those it did not get are zeros.
+  void cut(const std::string& directory, const std::string& image,
+           std::optional<unsigned> seed = std::nullopt) {
     const std::lock_guard lock(mutex_);
     std::filesystem::create_directories(image);
     for (const auto& [path, file] : durable_names_) {
@@ -37,7 +43,12 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
       if (!file->is_kept) {
         std::ifstream in(file->path, std::ios::binary);
         bytes.assign(std::istreambuf_iterator<char>(in), {});
-        bytes.resize(std::min<std::size_t>(bytes.size(), file->synced_bytes));
+        const std::size_t synced = std::min<std::size_t>(bytes.size(), file->synced_bytes);
+        if (seed && !file->has_gap) {
+          drop_pages(&bytes, synced, *seed + static_cast<unsigned>(bytes.size()));
+        } else {
+          bytes.resize(synced);
+        }
       }
       std::ofstream(image + "/" + from.filename().string(), std::ios::binary) << bytes;
       lost_bytes_ += file->is_kept ? 0 : file->appended_bytes - file->synced_bytes;
@@ -168,6 +179,26 @@ class PowerCutFileSystem : public rocksdb::FileSystemWrapper {
     const std::string path_;
     PowerCutFileSystem* const disk_;
   };
+
+  static void drop_pages(std::string* bytes, std::size_t synced, unsigned seed) {
+    constexpr std::size_t kPageBytes = 4096;
+    std::mt19937 random(seed);
+    const auto kept_of_8 = static_cast<unsigned>(random() % 9);
+    std::size_t end = synced;
+    for (std::size_t page = synced / kPageBytes * kPageBytes; page < bytes->size();
+         page += kPageBytes) {
+      const std::size_t from = std::max(page, synced);
+      const std::size_t to = std::min(page + kPageBytes, bytes->size());
+      if (random() % 8 < kept_of_8) {
+        end = to;
+      } else {
+        std::fill(bytes->begin() + static_cast<std::ptrdiff_t>(from),
+                  bytes->begin() + static_cast<std::ptrdiff_t>(to), '\0');
+      }
+    }
+    // The length is written by itself: it may be that of any moment since the sync.
+    if (random() % 2 == 0) bytes->resize(end);
+  }
 
   // The file of a durable name is about to be replaced.
   void keep_old(const std::string& path) {
