@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "actors/queries.h"
+#include "queue/json_reader.h"
 #include "storage/money.h"
 
 namespace batchmill {
@@ -16,14 +17,14 @@ Json time_or_null(std::int64_t time_s) { return time_s == 0 ? Json() : Json(time
 Json errors_json(const JobState& state) {
   Json data = Json::array();
   for (const JobState::JobError& error : state.errors) {
-    data.push_back({{"code", error.code},
-                    {"message", error.message},
+    data.push_back({{"code", shortened(error.code)},
+                    {"message", shortened(error.message)},
                     {"param", nullptr},
                     {"line", error.line == 0 ? Json() : Json(error.line)}});
   }
   if (data.empty() && state.failed_at_s != 0 && !state.end_code.empty()) {
-    data.push_back({{"code", state.end_code},
-                    {"message", state.end_message},
+    data.push_back({{"code", shortened(state.end_code)},
+                    {"message", shortened(state.end_message)},
                     {"param", nullptr},
                     {"line", nullptr}});
   }
@@ -107,6 +108,12 @@ Json utc_time_json(std::int64_t time_us) {
   return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", utc.tm_year + 1900,
                      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                      time_us % 1'000'000);
+}
+
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 300;
+  const std::string_view kept = utf8_prefix(text, kMaxBytes);
+  return kept.size() == text.size() ? std::string(text) : std::string(kept) + "…";
 }
 
 Json batch_object_json(const Job& job, const std::string& endpoint, const JobCost& cost,

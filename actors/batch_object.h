@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "queue/wire.h"
 #include "storage/job_store.h"
@@ -12,6 +13,10 @@
 namespace batchmill {
 
 struct LiveJob;
+
+// A text that a client or a template wrote, as it goes into a job's record and its batch object:
+// many of those share one header.
+std::string shortened(std::string_view text);
 
 // What a job has cost so far.
 struct JobCost {

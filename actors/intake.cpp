@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/batch_object.h"
 #include "queue/open_request.h"
 
 namespace batchmill {
@@ -345,7 +346,7 @@ void on_abort(IntakeState& state, ActorContext& context, const PeerMessage& fram
   upload_of(state, frame.message, &id);
   std::string code = text_field(header, "code");
   if (code.empty()) code = "truncated_input";
-  cut_upload(state, context, id, code, text_field(header, "message"));
+  cut_upload(state, context, id, shortened(code), shortened(text_field(header, "message")));
   Json answer = {{"op", "aborted"}, {"job", id.to_string()}};
   if (header.contains("id")) answer["id"] = header["id"];
   context.reply(frame.peer, {std::move(answer), "", false});

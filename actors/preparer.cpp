@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "actors/batch_object.h"
+
 namespace batchmill {
 namespace {
 
@@ -123,7 +125,7 @@ void check_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
       if (!line.failure || progress.errors.size() == kMaxErrors) continue;
       const Json record = Json::parse(line.failure->output);
       progress.errors.push_back({line.failure->error_code,
-                                 record["error"]["message"].get<std::string>(),
+                                 shortened(record["error"]["message"].get<std::string>()),
                                  progress.checked_through});
     }
   }

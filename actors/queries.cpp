@@ -17,6 +17,10 @@ constexpr std::size_t kDefaultPageBytes = 1 << 20;
 // What a client takes in one message is more.
 constexpr std::size_t kMaxPageBytes = 4 << 20;
 constexpr std::size_t kMaxPageLines = 20'000;
+// Of what fails with its input only the input counts, which is looked up line by line.
+constexpr std::size_t kMaxFailedInputs = 1'000;
+// Batch objects travel in a header, which has room for kMaxHeaderBytes.
+constexpr std::size_t kMaxListBytes = 512 << 10;
 constexpr std::int64_t kMaxListLimit = 1'000;
 
 // A question that cannot be answered as asked.
@@ -173,6 +177,34 @@ std::size_t page_bytes(const Json& request) {
   return std::clamp<std::size_t>(static_cast<std::size_t>(wanted), 1, kMaxPageBytes);
 }
 
+// --- list
+
+WireMessage list(const Queries& queries, const View& view, const Json& request) {
+  std::optional<JobId> after;
+  if (const std::string text = text_field(request, "after"); !text.empty()) {
+    after = find_job(view, text).id;
+  }
+  Json batches = Json::array();
+  if (const std::string key = text_field(request, "key"); !key.empty()) {
+    const std::optional<Job> job = view.store.job_of_key(key, view.caller.key);
+    if (job) batches.push_back(queries.batch_object(*job));
+    return answer_of(request, {{"batches", std::move(batches)}, {"at_end", true}});
+  }
+  const auto limit = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(integer_field(request, "limit", 20), 1, kMaxListLimit));
+  const std::vector<Job> jobs =
+      view.store.list(after, limit, text_field(request, "status"), view.owner());
+  std::size_t num_bytes = 0;
+  for (const Job& job : jobs) {
+    Json batch = queries.batch_object(job);
+    num_bytes += encode_header(batch).size();
+    if (!batches.empty() && num_bytes > kMaxListBytes) break;
+    batches.push_back(std::move(batch));
+  }
+  const bool at_end = batches.size() == jobs.size() && jobs.size() < limit;
+  return answer_of(request, {{"batches", std::move(batches)}, {"at_end", at_end}});
+}
+
 // --- results
 
 WireMessage one_result(const JobStore& store, const Json& request, const Job& job,
@@ -206,17 +238,29 @@ WireMessage results(const View& view, const Json& request) {
   if (order_text != "" && order_text != "input" && order_text != "completed") {
     throw QueryError("invalid_request", "order must be input or completed, is " + order_text);
   }
-  const ResultOrder order =
-      order_text == "completed" ? ResultOrder::kCompleted : ResultOrder::kInput;
+  // What is submitted again is in the order of its file.
+  const bool by_end = order_text == "completed" && !wanted.failed_input;
   const auto from = static_cast<std::uint64_t>(integer_field(request, "from", 0));
+  const std::size_t max_bytes = page_bytes(request);
   const JobStore::ResultPage stored =
-      store.read_results(job.id, order, from, kMaxPageLines, page_bytes(request));
+      store.read_results(job.id, by_end ? ResultOrder::kCompleted : ResultOrder::kInput, from,
+                         wanted.failed_input ? kMaxFailedInputs : kMaxPageLines, max_bytes);
   ResultsPage page;
-  for (const LineResult& result : stored.results) add_result(store, wanted, result, &page);
+  std::uint64_t next = stored.next;
+  bool at_end = stored.at_end;
+  for (const LineResult& result : stored.results) {
+    // The store has counted what it keeps of a result; an uploaded line may be far longer.
+    if (wanted.failed_input && page.payload.size() >= max_bytes) {
+      next = result.key.line;
+      at_end = false;
+      break;
+    }
+    add_result(store, wanted, result, &page);
+  }
   // `ended` was read before the page: once it is true, a page at the end is the last one.
   return answer_page(request,
-                     {{"next", stored.next},
-                      {"at_end", stored.at_end},
+                     {{"next", next},
+                      {"at_end", at_end},
                       {"ended", job.ended()},
                       {"outputs", page.outputs},
                       {"errors", page.errors}},
@@ -327,7 +371,8 @@ Json life_of(const JobStore& store, const Job& job, std::uint64_t line,
     life["error"] = nullptr;
   } else {
     life["error"] = result->error_code;
-    life["error_message"] = Json::parse(result->output).at("error").at("message");
+    const Json output = Json::parse(result->output);
+    life["error_message"] = shortened(output.at("error").at("message").get<std::string>());
   }
   life["attempts"] = result->ended_with_job ? attempts : result->attempt;
   life["model"] = result->model.empty() ? Json() : Json(result->model);
@@ -370,11 +415,8 @@ Json Queries::batch_object(const Job& job) const {
   });
   std::string endpoint;
   for (const StoredLine& line : store_->read_lines(job.id, 1, 4, 64 << 10)) {
-    const Json parsed = Json::parse(line.bytes, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_object() && parsed.contains("url") && parsed["url"].is_string()) {
-      endpoint = parsed["url"].get<std::string>();
-      break;
-    }
+    endpoint = url_of_line(line.bytes);
+    if (!endpoint.empty()) break;
   }
   if (!live_) return batch_object_json(job, endpoint, cost, nullptr);
   const LiveJob live = live_(job.id);
@@ -390,24 +432,7 @@ WireMessage Queries::answer(const Json& request, const Caller& caller) const {
       return answer_of(request, {{"batch", batch_object(job_field(view, request))}});
     }
     if (what == "list") {
-      std::optional<JobId> after;
-      if (const std::string text = text_field(request, "after"); !text.empty()) {
-        after = find_job(view, text).id;
-      }
-      if (const std::string key = text_field(request, "key"); !key.empty()) {
-        const std::optional<Job> job = store_->job_of_key(key, caller.key);
-        Json batches = Json::array();
-        if (job) batches.push_back(batch_object(*job));
-        return answer_of(request, {{"batches", std::move(batches)}});
-      }
-      const auto limit =
-          std::clamp<std::int64_t>(integer_field(request, "limit", 20), 1, kMaxListLimit);
-      Json batches = Json::array();
-      for (const Job& job : store_->list(after, static_cast<std::size_t>(limit),
-                                         text_field(request, "status"), view.owner())) {
-        batches.push_back(batch_object(job));
-      }
-      return answer_of(request, {{"batches", std::move(batches)}});
+      return list(*this, view, request);
     }
     if (what == "results") return results(view, request);
     if (what == "costs") return costs(view, request);

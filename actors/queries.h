@@ -28,12 +28,15 @@ class Queries {
 
   // Answers one {"op":"request","what":…} header with its response header and payload:
   //   status   {job}                      → {batch: batch object}
-  //   list     {status?, after?, limit?}  → {batches: [batch object, …]}
+  //   list     {status?, after?, limit?}  → {batches: [batch object, …], at_end}: as many as a
+  //   header
+  //            has room for; go on `after` the last one
   //   list     {key}                      → the same, of the job with this idempotency key
   //   results  {job, from?, order?: "input"|"completed", custom_id?, side?:
   //   "output"|"errors"|"all",
   //             max_bytes?, failed_input?: true}
-  //            → {next, at_end, ended, outputs, errors} + payload: whole JSON lines
+  //            → {next, at_end, ended, outputs, errors} + payload: whole JSON lines; the failed
+  //            input is in the order of the file
   //   costs    {job?, by?: "job"|"line"|"model"|"day", from?}
   //            → {next, at_end} + payload: whole JSON lines, one ledger object each
   //   explain  {job, custom_id}           → {line: {…}}

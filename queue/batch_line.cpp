@@ -1,5 +1,6 @@
 #include "queue/batch_line.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "queue/body_fields.h"
@@ -99,6 +100,44 @@ ParsedLine parse_batch_line(std::string_view bytes, const BatchLineLimits& limit
     read_envelope(*value, limits, &parsed);
   }
   return parsed;
+}
+
+std::string_view url_of_line(std::string_view bytes) {
+  constexpr std::size_t kSeenBytes = 64 << 10;
+  bytes = bytes.substr(0, kSeenBytes);
+  std::size_t at = 0;
+  const auto skip_space = [&] {
+    at = std::min(bytes.find_first_not_of(" \t\r", at), bytes.size());
+  };
+  // The text between the quotes that begin at `at`, as it is written.
+  const auto read_string = [&] {
+    const std::size_t begin = ++at;
+    while (at < bytes.size() && bytes[at] != '"') at += bytes[at] == '\\' ? 2 : 1;
+    at = std::min(at, bytes.size());
+    return bytes.substr(begin, at++ - begin);
+  };
+  int depth = 0;
+  while (at < bytes.size()) {
+    const char c = bytes[at];
+    if (c != '"') {
+      if (c == '{' || c == '[') ++depth;
+      if (c == '}' || c == ']') --depth;
+      ++at;
+      continue;
+    }
+    const std::string_view key = read_string();
+    skip_space();
+    if (depth != 1 || key != "url" || at >= bytes.size() || bytes[at] != ':') continue;
+    ++at;
+    skip_space();
+    if (at >= bytes.size() || bytes[at] != '"') return "";
+    const std::string_view url = read_string();
+    for (const EndpointUrl& known : kEndpointUrls) {
+      if (url == known.url) return known.url;
+    }
+    return "";
+  }
+  return "";
 }
 
 bool is_blank_line(std::string_view bytes) {

@@ -79,6 +79,10 @@ struct BatchLineLimits {
 
 ParsedLine parse_batch_line(std::string_view bytes, const BatchLineLimits& limits);
 
+// The url that a line names, if it is one that this program knows, else "". Looks at the first 64
+// KiB and reads no more JSON than that takes: lines of any length and depth cost the same.
+std::string_view url_of_line(std::string_view bytes);
+
 // True for a line of nothing but white space: no request.
 bool is_blank_line(std::string_view bytes);
 

@@ -18,11 +18,6 @@ constexpr std::uint64_t kChunkBytes = 1 << 20;
 // A server that keeps asking for another offset without storing anything is not helped by more.
 constexpr int kMaxSteps = 100;
 
-std::string text_of(const Json& header, const char* name) {
-  const auto field = header.find(name);
-  return field != header.end() && field->is_string() ? field->get<std::string>() : "";
-}
-
 std::uint64_t number_of(const Json& header, const char* name, std::uint64_t absent) {
   const auto field = header.find(name);
   return field != header.end() && field->is_number_unsigned() ? field->get<std::uint64_t>()
@@ -66,6 +61,7 @@ class UploadRun {
       const Event event =
           connection_.next(&message, deadline, something_to_send && !sent, !sent && !can_read());
       if (event == Event::kLost) return std::nullopt;
+      if (event == Event::kMessage && has(message.header, "job", job_)) deadline.restart();
       if (event == Event::kMessage && take(message.header)) {
         if (broken_) throw InputError(*broken_);
         return message.header;
@@ -174,14 +170,18 @@ class JobClient::Impl {
     header["id"] = id;
     WireMessage message;
     int interruptions = 0;
+    bool greeted = false;
     while (true) {
-      connection_.ensure_welcomed(deadline);
+      // One greeting counts as a sign of life; greetings alone are no answer.
+      if (connection_.ensure_welcomed(deadline) && !std::exchange(greeted, true))
+        deadline.restart();
       bool sent = connection_.try_send(header);
       while (true) {
         const Event event = connection_.next(&message, deadline, !sent, true);
         if (event == Event::kLost) break;
         if (event == Event::kWritable) sent = connection_.try_send(header);
         if (event != Event::kMessage || !has(message.header, "id", id)) continue;
+        deadline.restart();
         // All requests may be asked again: what they change is changed already then.
         if (has(message.header, "code", "interrupted") && ++interruptions <= kMaxSteps) break;
         if (has(message.header, "op", "error")) throw_remote(message.header);

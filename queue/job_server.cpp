@@ -114,8 +114,8 @@ class JobServer::Impl {
   }
 
   void send(const PeerId& peer, WireMessage message) {
-    Outgoing outgoing = {peer, encode_header(message.header), std::move(message.payload),
-                         message.has_payload};
+    std::string header = encode_answer(&message);
+    Outgoing outgoing = {peer, std::move(header), std::move(message.payload), message.has_payload};
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back(std::move(outgoing));

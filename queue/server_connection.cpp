@@ -23,12 +23,6 @@ constexpr int kFirstBackoffMs = 10;
 constexpr int kLastBackoffMs = 500;
 constexpr int kHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 30'000;
-constexpr std::int64_t kMaxAnswerBytes = 256 << 20;
-
-std::string text_of(const Json& header, const char* name) {
-  const auto field = header.find(name);
-  return field != header.end() && field->is_string() ? field->get<std::string>() : "";
-}
 
 }  // namespace
 
@@ -61,7 +55,8 @@ ServerConnection::~ServerConnection() {
   sockets_->close();
 }
 
-void ServerConnection::ensure_welcomed(Deadline& deadline) {
+bool ServerConnection::ensure_welcomed(Deadline& deadline) {
+  if (welcomed_) return false;
   WireMessage message;
   while (!welcomed_) {
     if (!connected_) {
@@ -82,6 +77,7 @@ void ServerConnection::ensure_welcomed(Deadline& deadline) {
     handshake_failed_ = false;
     backoff_ms_ = 0;
   }
+  return true;
 }
 
 void ServerConnection::connect() {
@@ -100,7 +96,7 @@ void ServerConnection::connect() {
     dealer.set(zmq::sockopt::reconnect_ivl_max, kLastBackoffMs);
     dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
     dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
-    dealer.set(zmq::sockopt::maxmsgsize, kMaxAnswerBytes);
+    dealer.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kMaxAnswerBytes));
     if (keys_) {
       dealer.set(zmq::sockopt::curve_serverkey, keys_->server_public_key);
       dealer.set(zmq::sockopt::curve_publickey, keys_->own.public_key);
@@ -140,10 +136,7 @@ ServerConnection::Event ServerConnection::next(WireMessage* message, Deadline& d
     // What arrived counts first, even if the server has left since.
     if ((items[0].revents & ZMQ_POLLIN) != 0) {
       if (!receive(message)) continue;
-      if (text_of(message->header, "code") != "no_hello") {
-        deadline.restart();
-        return Event::kMessage;
-      }
+      if (text_of(message->header, "code") != "no_hello") return Event::kMessage;
       welcomed_ = connected_ = false;
       return Event::kLost;
     }
@@ -181,7 +174,7 @@ ServerConnection::Event ServerConnection::take_event(int kind, std::int32_t valu
   }
 }
 
-// False for what is no message of this protocol.
+// False when there is none after all.
 bool ServerConnection::receive(WireMessage* message) {
   zmq::message_t header, payload;
   if (!sockets_->dealer.recv(header, zmq::recv_flags::dontwait)) return false;
@@ -193,13 +186,17 @@ bool ServerConnection::receive(WireMessage* message) {
   }
   std::string why;
   std::optional<Json> decoded = decode_header(header.to_string_view(), &why);
-  if (!decoded) return false;
+  if (!decoded) throw RemoteError("bad_answer", endpoint_ + " answers with no message: " + why);
   message->header = std::move(*decoded);
   return true;
 }
 
 bool ServerConnection::try_send(const Json& header) {
   const std::string bytes = encode_header(header);
+  if (bytes.size() > kMaxHeaderBytes) {
+    throw std::invalid_argument(fmt::format(
+        "a request of {} bytes is too long, at most {} are taken", bytes.size(), kMaxHeaderBytes));
+  }
   return sockets_->dealer.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
 }
 

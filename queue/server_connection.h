@@ -19,10 +19,10 @@ class ServerConnection {
   ServerConnection(std::string endpoint, std::string client_name, std::optional<ClientKeys> keys);
   ~ServerConnection();
 
-  // Connects and shakes hands unless that is done. Throws UnreachableError once `deadline` passes,
-  // RemoteError if the server refuses this client or its key, std::invalid_argument if the endpoint
-  // is none.
-  void ensure_welcomed(Deadline& deadline);
+  // Connects and shakes hands unless that is done; true if it has just shaken hands. Throws
+  // UnreachableError once `deadline` passes, RemoteError if the server refuses this client or its
+  // key, std::invalid_argument if the endpoint is none.
+  bool ensure_welcomed(Deadline& deadline);
 
   enum class Event {
     kMessage,  // *message was filled
@@ -30,10 +30,13 @@ class ServerConnection {
     kWritable,  // try_send() may work now
     kNothing,  // nothing has happened (only without `wait`)
   };
-  // Throws UnreachableError once `deadline` passes, RemoteError ("not_allowed").
+  // Throws UnreachableError once `deadline` passes, RemoteError ("not_allowed"; "bad_answer": what
+  // came is no message of this protocol). Which messages count as a sign of life is the caller's to
+  // say: a server that greets each new connection may still never answer.
   Event next(WireMessage* message, Deadline& deadline, bool want_write, bool wait);
 
-  // False when the server has not read enough of what was sent before.
+  // False when the server has not read enough of what was sent before. Throws
+  // std::invalid_argument if the header is longer than a server takes.
   bool try_send(const Json& header);
   // Takes `payload` when it returns true: it travels without being copied.
   bool try_send(const Json& header, std::unique_ptr<char[]>* payload, std::size_t payload_bytes);

@@ -33,9 +33,18 @@ struct WireMessage {
 // Frames as they travel. The header is at most kMaxHeaderBytes of UTF-8 JSON, an object.
 inline constexpr std::size_t kMaxHeaderBytes = 1 << 20;
 
+// The longest payload of an answer that clients take.
+inline constexpr std::size_t kMaxAnswerBytes = 256 << 20;
+
 std::string encode_header(const Json& header);
+// The header of an answer as it travels. An answer that no client would take, because its header or
+// payload is too long, becomes an error that says so (`answer_too_large`): `*message` too.
+std::string encode_answer(WireMessage* message);
 // Absent when the bytes are no such header; `why` then says what is wrong.
 std::optional<Json> decode_header(std::string_view bytes, std::string* why);
+
+// The header's field if it is a string, else "".
+std::string text_of(const Json& header, const char* name);
 
 // The answer that reports a failure: {"op":"error","id":…,"code":…,"message":…}.
 Json error_header(const Json& request_header, std::string_view code, std::string_view message);

@@ -14,6 +14,7 @@ namespace {
 
 int remote_exit_code(const std::string& code) {
   if (code == "no_such_job" || code == "no_such_line") return kExitNotFound;
+  if (code == "bad_answer" || code == "answer_too_large") return kExitUnreachable;
   if (code == "storage_error" || code == "storage_full" || code == "internal_error") {
     return kExitStore;
   }

@@ -97,6 +97,25 @@ TEST_F(QueriesTest, TheEndpointIsThatOfTheFirstReadableLine) {
   EXPECT_EQ(batch(id).at("endpoint"), "/v1/completions");
 }
 
+TEST_F(QueriesTest, TheEndpointIsFoundInALineThatIsDeepOrLong) {
+  const JobId id = new_job();
+  append(id, {R"({"url": "/v1/completions", "body": )" + std::string(1 << 20, '[')});
+  EXPECT_EQ(batch(id).at("endpoint"), "/v1/completions");
+  const JobId other = new_job();
+  append(other, {R"({"custom_id":"url","url":")" + std::string(1 << 20, 'x') + "\"}",
+                 R"({"custom_id":"a\"b","x":{"url":"/v1/embeddings"},"url" : "/v1/completions"})"});
+  EXPECT_EQ(batch(other).at("endpoint"), nullptr);
+}
+
+TEST_F(QueriesTest, ATextOfAClientSDoesNotMakeABatchObjectLong) {
+  const JobId id = new_job();
+  append(id, {"{}"});
+  const JobId cut = new_job();
+  store_->append_lines(cut, make_lines(1, 1), 100, kNowUs);
+  store_->truncate(cut, std::string(600'000, 'c'), std::string(600'000, 'm'), kNowS);
+  EXPECT_LT(batch(cut).dump().size(), 4'000u);
+}
+
 TEST_F(QueriesTest, ACompletedJobHasItsFilesAndItsRate) {
   const JobId id = prepared_job(2);
   finish(id, 1);
@@ -128,6 +147,27 @@ TEST_F(QueriesTest, ListGoesFromNewToOld) {
   EXPECT_THAT(ids({{"key", "k"}}), ElementsAre(first.to_string()));
   EXPECT_THAT(ids({{"key", "none"}}), ElementsAre());
   EXPECT_THAT(ids({{"status", "completed"}}), ElementsAre());
+}
+
+TEST_F(QueriesTest, AListIsCutToWhatAHeaderHasRoomFor) {
+  JobRequest request;
+  for (int i = 0; i < 16; ++i) {
+    for (int c = 0; c < 512; ++c) request.metadata["key " + std::to_string(i)] += "\U0001F600";
+  }
+  std::vector<std::string> made;
+  for (int i = 0; i < 40; ++i) made.insert(made.begin(), new_job(request).to_string());
+  std::vector<std::string> listed;
+  Json question = {{"what", "list"}, {"limit", 1'000}};
+  bool at_end = false;
+  while (!at_end) {
+    const Json answer = ask(question);
+    ASSERT_LE(encode_header(answer).size(), kMaxHeaderBytes);
+    ASSERT_FALSE(answer.at("batches").empty());
+    for (const Json& object : answer.at("batches")) listed.push_back(object.at("id"));
+    at_end = answer.at("at_end");
+    question["after"] = listed.back();
+  }
+  EXPECT_EQ(listed, made);
 }
 
 TEST_F(QueriesTest, ResultsComeInPagesOfWholeLines) {
@@ -162,6 +202,39 @@ TEST_F(QueriesTest, SidesAreToldApart) {
   EXPECT_EQ(ask_lines(request).front().at("error"), "invalid_value");
   request["failed_input"] = true;
   EXPECT_EQ(ask_lines(request).front().at("line"), 2);
+}
+
+TEST_F(QueriesTest, FailedInputComesInPagesOfItsOwnSize) {
+  constexpr std::size_t kLineBytes = 10'000;
+  const JobId id = new_job();
+  std::vector<std::string> texts;
+  std::vector<LineResult> failures;
+  for (std::uint64_t line = 1; line <= 20; ++line) {
+    texts.push_back("{\"n\":" + std::to_string(line) + "}" + std::string(kLineBytes, ' '));
+    failures.push_back(make_failure(id, line, "invalid_value"));
+  }
+  append(id, texts);
+  store_->commit_results(failures, {}, kNowS);
+  for (const char* order : {"input", "completed"}) {
+    Json request = {{"op", "request"},     {"what", "results"},       {"job", id.to_string()},
+                    {"side", "errors"},    {"order", order},          {"failed_input", true},
+                    {"max_bytes", 25'000}, {"from", std::uint64_t{0}}};
+    std::string all;
+    std::uint64_t errors = 0;
+    bool at_end = false;
+    while (!at_end) {
+      const WireMessage answer = queries().answer(request);
+      ASSERT_LE(answer.payload.size(), 25'000 + kLineBytes + 100);
+      all += answer.payload;
+      errors += answer.header.at("errors").get<std::uint64_t>();
+      request["from"] = answer.header.at("next");
+      at_end = answer.header.at("at_end");
+    }
+    std::string wanted;
+    for (const std::string& text : texts) wanted += text + "\n";
+    EXPECT_TRUE(all == wanted) << order;
+    EXPECT_EQ(errors, 20u);
+  }
 }
 
 TEST_F(QueriesTest, LinesThatEndedWithTheirJobAreFailuresWithTheirIds) {

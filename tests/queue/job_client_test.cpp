@@ -221,6 +221,89 @@ TEST_F(JobClientTest, GetsItsAnswerAtLastFromAServerThatKeepsDying) {
   ::close(listener);
 }
 
+// Whoever answers to nothing but hello has not answered, however often the client connects anew.
+TEST_F(JobClientTest, GivesUpOnAServerThatOnlyGreets) {
+  const std::string path = (folder_ / "queue.sock").string();
+  const int listener = listen_at(path);
+  std::atomic<bool> greets_only = true;
+  std::jthread server([&] {
+    for (int round = 0; round < 500; ++round) {
+      ZmtpPeer peer = ZmtpPeer::accept(listener);
+      if (!peer.shake_hands("ROUTER") || !peer.read_message()) continue;
+      if (!peer.send_frame(R"({"op":"welcome","version":1,"max_message_bytes":1024})")) continue;
+      const auto request = peer.read_message();
+      if (!request || (greets_only && round < 499)) continue;
+      Json answer = {{"op", "response"}, {"id", Json::parse(request->front())["id"]}};
+      if (peer.send_frame(answer.dump()) && peer.wait_for_end()) return;
+    }
+  });
+  {
+    JobClient client("ipc://" + path, "test");
+    EXPECT_THROW(client.request({{"what", "echo"}}, milliseconds(300)), UnreachableError);
+  }
+  greets_only = false;
+  JobClient(("ipc://" + path), "test").request({{"what", "echo"}}, kLong);
+  server.join();
+  ::close(listener);
+}
+
+TEST_F(JobClientTest, SaysThatAnAnswerIsNone) {
+  const std::string path = (folder_ / "queue.sock").string();
+  const int listener = listen_at(path);
+  std::jthread server([&] {
+    ZmtpPeer peer = ZmtpPeer::accept(listener);
+    if (!peer.shake_hands("ROUTER") || !peer.read_message()) return;
+    if (!peer.send_frame(R"({"op":"welcome","version":1,"max_message_bytes":1024})")) return;
+    if (peer.read_message()) peer.send_frame("{" + std::string(kMaxHeaderBytes, ' ') + "}");
+    peer.wait_for_end();
+  });
+  {
+    JobClient client("ipc://" + path, "test");
+    try {
+      client.request({{"what", "echo"}}, kLong);
+      FAIL();
+    } catch (const RemoteError& error) {
+      EXPECT_EQ(error.code(), "bad_answer");
+    }
+  }
+  server.join();
+  ::close(listener);
+}
+
+TEST_F(JobClientTest, HearsThatAnAnswerIsTooLong) {
+  std::unique_ptr<JobServer> server;
+  std::atomic<bool> long_payload = false;
+  server = std::make_unique<JobServer>(options_, "test", [&](PeerId peer, WireMessage message) {
+    WireMessage answer;
+    answer.header = {{"op", "response"}, {"id", message.header["id"]}};
+    answer.has_payload = long_payload;
+    if (long_payload) {
+      answer.payload.assign(kMaxAnswerBytes + 1, 'x');
+    } else {
+      answer.header["text"] = std::string(kMaxHeaderBytes, 'x');
+    }
+    server->send(peer, std::move(answer));
+  });
+  JobClient client(options_.endpoints[0], "test");
+  for (const bool is_payload : {false, true}) {
+    long_payload = is_payload;
+    try {
+      client.request({{"what", "echo"}}, kLong);
+      FAIL();
+    } catch (const RemoteError& error) {
+      EXPECT_EQ(error.code(), "answer_too_large");
+    }
+  }
+}
+
+TEST_F(JobClientTest, RefusesARequestThatNoServerTakes) {
+  MemoryIntake intake(options_, disk_);
+  JobClient client(options_.endpoints[0], "test");
+  EXPECT_THROW(client.request({{"what", std::string(kMaxHeaderBytes, 'x')}}, kLong),
+               std::invalid_argument);
+  EXPECT_EQ(client.request({{"what", "echo"}}, kLong).header["what"], "echo");
+}
+
 TEST_F(JobClientTest, TellsTheServerThatTheContentBroke) {
   const std::string content = content_of(200);
   const JobClient::Source broken = [&](std::uint64_t offset, char* buffer, std::size_t size) {
