@@ -90,8 +90,12 @@ void answer(const PeerMessage& frame, ActorContext& context, const Queries& quer
     // The client hears of it; a record that is damaged must not end what works.
     const bool missing = error.kind() == StorageError::Kind::kMissing;
     if (!missing) spdlog::error("a request for {} failed: {}", what, error.what());
-    context.reply(frame.peer,
-                  failure(header, missing ? "no_such_job" : "storage_error", error.what()));
+    const bool full = error.kind() == StorageError::Kind::kFull;
+    context.reply(frame.peer, failure(header,
+                                      missing ? "no_such_job"
+                                      : full  ? "storage_full"
+                                              : "storage_error",
+                                      error.what()));
   } catch (const Json::exception& error) {
     context.reply(frame.peer, failure(header, "invalid_request", error.what()));
   }

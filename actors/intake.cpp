@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "actors/batch_object.h"
+#include "actors/upload_memory.h"
 #include "queue/open_request.h"
 
 namespace batchmill {
@@ -89,42 +90,22 @@ void check_job_limit(const JobStore& store, const JobRequest& request, const Cal
                                               caller.max_jobs, count));
 }
 
-// What an upload may be ahead of the disk: all together have so much, and each gets on.
-std::uint64_t credit_of(const IntakeState& state, const Upload& upload, const QueueOptions& queue) {
-  std::uint64_t others_bytes = 0;
-  for (const auto& [id, other] : state.uploads) {
-    if (&other != &upload && other.session) others_bytes += other.session->granted_bytes();
-  }
-  const std::uint64_t total = queue.total_credit_bytes;
-  const std::uint64_t left = total - std::min(total, others_bytes);
-  const std::uint64_t share = total / std::max<std::uint64_t>(state.uploads.size(), 1);
-  return std::min(queue.credit_bytes, std::max(queue.min_credit_bytes, std::min(share, left)));
+// Closes an upload in memory alone: its client may open it again, and goes on from what is durable.
+std::map<JobId, Upload>::iterator forget(IntakeState& state, ActorContext& context,
+                                         std::map<JobId, Upload>::iterator upload) {
+  state.silent_since_s[upload->first] = upload->second.active_s;
+  context.upload_peers.erase(upload->first);
+  return state.uploads.erase(upload);
 }
 
-// Each upload may hold one line that has not ended, and that is much when many do: then those whose
-// clients have been silent for longest are given up. They go on from what is durable.
+// Above the bound, uploads whose clients have been silent for longest are given up.
 void forget_unfinished_lines(IntakeState& state, ActorContext& context, const JobId& current) {
-  std::uint64_t held_bytes = 0;
-  const auto held_by = [](const Upload& upload) {
-    return upload.session->received_bytes() - upload.session->durable_bytes();
-  };
-  for (const auto& [id, upload] : state.uploads) held_bytes += held_by(upload);
-  while (held_bytes > 2 * context.options.queue.total_credit_bytes) {
-    auto oldest = state.uploads.end();
-    for (auto it = state.uploads.begin(); it != state.uploads.end(); ++it) {
-      const Upload& upload = it->second;
-      const bool idle = it->first != current && upload.lines.empty() &&
-                        upload.written_bytes <= upload.session->durable_bytes() &&
-                        upload.end_request.is_null() && held_by(upload) != 0;
-      if (!idle) continue;
-      if (oldest == state.uploads.end() || upload.active_s < oldest->second.active_s) oldest = it;
-    }
+  while (unfinished_bytes(state) > 2 * context.options.queue.total_credit_bytes) {
+    const auto oldest = longest_silent(state, current);
     if (oldest == state.uploads.end()) return;
-    held_bytes -= held_by(oldest->second);
     reply_error(context, oldest->second.peer, {{"job", oldest->first.to_string()}},
                 "unknown_upload", kOpenAgain);
-    context.upload_peers.erase(oldest->first);
-    state.uploads.erase(oldest);
+    forget(state, context, oldest);
   }
 }
 
@@ -154,6 +135,8 @@ void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame
     throw Refusal("job_ended",
                   fmt::format("{} was ended while its upload was open", job.id.to_string()));
   }
+  // Its client is here, also if the disk is too full for it to go on.
+  state.silent_since_s[job.id] = context.clock->steady_s();
   // A new session counts what the store has as durable.
   if (opened.existed && !state.uploads.contains(job.id)) context.store->sync();
   Upload& upload = state.uploads[job.id];
@@ -208,12 +191,21 @@ void take_step(Upload& upload, UploadSession::Step step, const ActorContext& con
   if (step.reply) context.reply(upload.peer, {std::move(*step.reply), "", false});
 }
 
-void write_lines(const JobId& id, Upload& upload, const ActorContext& context) {
-  if (upload.lines.empty()) return;
-  context.store->write_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us());
+// False when the job has ended, maybe a moment ago.
+bool write_lines(const JobId& id, Upload& upload, const ActorContext& context) {
+  if (upload.lines.empty()) return true;
+  if (!context.store->write_lines(id, upload.lines, upload.offset_bytes, context.clock->now_us())) {
+    return false;
+  }
   upload.lines.clear();
   upload.lines_bytes = 0;
   upload.written_bytes = upload.offset_bytes;
+  return true;
+}
+
+void refuse_ended(const JobId& id, const Upload& upload, const ActorContext& context) {
+  reply_error(context, upload.peer, {{"job", id.to_string()}}, "job_ended",
+              "the job has ended: nothing more of it is taken");
 }
 
 // Up to this offset of the content the lines are durable.
@@ -234,6 +226,7 @@ void seal(const JobId& id, Upload& upload, const ActorContext& context) {
     return;
   }
   const std::optional<Job> job = store.job(id);
+  if (job && job->state.upload == UploadState::kOpen) return refuse_ended(id, upload, context);
   Json answer = sealed_header(id.to_string(), job ? job->state.request_lines : 0);
   spdlog::info("{} is taken in: {} lines", id.to_string(), job ? job->state.request_lines : 0);
   if (upload.end_request.contains("id")) answer["id"] = upload.end_request["id"];
@@ -243,7 +236,8 @@ void seal(const JobId& id, Upload& upload, const ActorContext& context) {
 
 void refuse_full(const JobId& id, const Upload& upload, const std::string& why,
                  const ActorContext& context) {
-  spdlog::error("an upload is refused: {}", why);
+  spdlog::error("an upload waits for disk space: {}", why);
+  context.options.on_storage_full(why);
   reply_error(context, upload.peer, {{"job", id.to_string()}}, "storage_full", why);
 }
 
@@ -252,28 +246,27 @@ void flush(IntakeState& state, ActorContext& context) {
   for (auto it = state.uploads.begin(); it != state.uploads.end();) {
     Upload& upload = it->second;
     bool over = false;
+    bool full = false;
     if (upload.lines.empty() && upload.end_request.is_null()) {
       ++it;
       continue;
     }
     try {
       const std::optional<Job> job = context.store->job(it->first);
-      if (!job || job->ended()) {
-        reply_error(context, upload.peer, {{"job", it->first.to_string()}}, "job_ended",
-                    "the job has ended: nothing more of it is taken");
+      if (!job || job->ended() || !write_lines(it->first, upload, context)) {
+        refuse_ended(it->first, upload, context);
         over = true;
       } else {
-        write_lines(it->first, upload, context);
         over = !upload.end_request.is_null();
         if (over) seal(it->first, upload, context);
       }
     } catch (const StorageError& error) {
       if (error.kind() != StorageError::Kind::kFull) throw;
       refuse_full(it->first, upload, error.what(), context);
-      over = true;
+      full = true;
     }
     if (over) context.upload_peers.erase(it->first);
-    it = over ? state.uploads.erase(it) : std::next(it);
+    it = full ? forget(state, context, it) : over ? state.uploads.erase(it) : std::next(it);
   }
 }
 
@@ -289,8 +282,7 @@ void on_synced(IntakeState& state, ActorContext& context, const Written& written
       ack(id, upload, offset_bytes, context);
     } else {
       refuse_full(id, upload, why_full, context);
-      context.upload_peers.erase(id);
-      state.uploads.erase(it);
+      forget(state, context, it);
     }
   }
 }
@@ -377,7 +369,7 @@ void on_data(const JobId& id, Upload& upload, const Json& header, std::string_vi
     const bool refused = step.reply && step.reply->value("op", "") == "error";
     take_step(upload, std::move(step), context);
     if (refused) return;
-    if (upload.lines.size() >= kMaxGroupLines) write_lines(id, upload, context);
+    if (upload.lines.size() >= kMaxGroupLines && !write_lines(id, upload, context)) return;
     piece_header["offset"] = piece_header["offset"].get<std::uint64_t>() + piece.size();
   }
 }
@@ -394,9 +386,9 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
   upload.active_s = context->clock->steady_s();
   upload.session->set_credit(credit_of(state, upload, context->options.queue));
   if (op == "data") {
-    const std::size_t size = frame.message.payload.size();
-    const std::uint64_t received = upload.session->received_bytes();
-    if (upload.max_bytes != 0 && size > upload.max_bytes - std::min(received, upload.max_bytes)) {
+    const std::uint64_t reach_bytes =
+        upload.session->reach_bytes(header, frame.message.payload.size());
+    if (upload.max_bytes != 0 && reach_bytes > upload.max_bytes) {
       refuse_excess(state, *context, id, fmt::format("{} bytes", upload.max_bytes));
     }
     on_data(id, upload, header, frame.message.payload, *context);
@@ -423,11 +415,19 @@ void on_frame(Self self, const Context& context, const PeerMessage& frame) {
 void close_idle(IntakeState& state, ActorContext& context) {
   const std::int64_t now_s = context.clock->steady_s();
   const std::int64_t timeout_s = context.options.queue.upload_timeout_s;
+  const auto takes_no_more = [&](const auto& silent) {
+    const std::optional<Job> job = context.store->job(silent.first);
+    return !job || job->ended() || job->state.upload != UploadState::kOpen;
+  };
+  std::erase_if(state.silent_since_s, takes_no_more);
   for (const JobId& id : context.store->unfinished_jobs()) {
     const std::optional<Job> job = context.store->job(id);
     if (!job || job->state.upload != UploadState::kOpen) continue;
     const auto it = state.uploads.find(id);
-    const std::int64_t active_s = it == state.uploads.end() ? state.started_s : it->second.active_s;
+    const auto silent = state.silent_since_s.find(id);
+    const std::int64_t active_s = it != state.uploads.end()              ? it->second.active_s
+                                  : silent != state.silent_since_s.end() ? silent->second
+                                                                         : state.started_s;
     if (now_s - active_s < timeout_s) continue;
     spdlog::warn("the upload of {} was idle for {} s and is closed", id.to_string(), timeout_s);
     context.store->truncate(
@@ -460,8 +460,11 @@ IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> sel
         } catch (const Refusal& refusal) {
           reply_error(*context, frame.peer, header, refusal.code(), refusal.what());
         } catch (const StorageError& error) {
-          reply_error(*context, frame.peer, header, "storage_error", error.what());
-          if (error.kind() != StorageError::Kind::kFull) throw;
+          const bool full = error.kind() == StorageError::Kind::kFull;
+          const char* const code = full ? "storage_full" : "storage_error";
+          reply_error(*context, frame.peer, header, code, error.what());
+          if (!full) throw;
+          context->options.on_storage_full(error.what());
         }
       },
       [=](tick_atom) {

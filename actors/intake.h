@@ -33,6 +33,8 @@ struct IntakeState {
   LogSyncerActor syncer;
   bool syncing = false;  // it has been asked and has not answered
   std::int64_t started_s = 0;  // steady clock; uploads without a client since then count from here
+  // … and those that were closed in memory alone from their client's last frame.
+  std::map<JobId, std::int64_t> silent_since_s;
 };
 
 IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> self,

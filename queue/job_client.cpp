@@ -1,6 +1,7 @@
 #include "queue/job_client.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <optional>
@@ -17,6 +18,7 @@ using Event = ServerConnection::Event;
 constexpr std::uint64_t kChunkBytes = 1 << 20;
 // A server that keeps asking for another offset without storing anything is not helped by more.
 constexpr int kMaxSteps = 100;
+constexpr int kFullRetryMs = 1000;
 
 std::uint64_t number_of(const Json& header, const char* name, std::uint64_t absent) {
   const auto field = header.find(name);
@@ -191,26 +193,53 @@ class JobClient::Impl {
   }
 
   UploadResult upload(const Json& open, const Source& source, const Progress& progress,
-                      std::chrono::milliseconds timeout) {
+                      std::chrono::milliseconds timeout, const OnFull& on_full) {
     Deadline deadline(timeout);
-    Json header = {{"op", "open"}};
-    header.update(open);
+    Deadline patience(timeout);  // with a full disk
+    std::optional<std::uint64_t> full_at;  // so much was durable when the disk was full last
+    std::uint64_t acked = 0;
+    const Progress note = [&](std::uint64_t acked_bytes) {
+      acked = acked_bytes;
+      if (progress) progress(acked_bytes);
+    };
     bool said_end = false;
     while (true) {
-      const Json opened = ask(header, deadline).header;
-      UploadResult result = {text_of(opened, "job"), number_of(opened, "lines", 0), !said_end};
-      if (opened.contains("sealed") && opened["sealed"] == true) return result;
-      UploadRun run(connection_, source, progress, opened, text_of(open, "content_hash"));
-      const std::optional<Json> sealed = run.run(deadline);
-      said_end = said_end || run.said_end();
-      if (!sealed) continue;
-      result.lines = number_of(*sealed, "lines", 0);
-      result.existed = false;
-      return result;
+      try {
+        if (const auto result = upload_once(open, source, note, deadline, &said_end)) {
+          return *result;
+        }
+      } catch (const RemoteError& error) {
+        if (error.code() != "storage_full") throw;
+        if (full_at != acked) {
+          patience.restart();
+          if (on_full) on_full(error.what());
+        }
+        full_at = acked;
+        pollfd item = {patience.fd(), POLLIN, 0};
+        if (::poll(&item, 1, kFullRetryMs) > 0) throw;
+      }
     }
   }
 
  private:
+  // Absent when the connection was lost or the server has forgotten the upload: open it again.
+  std::optional<UploadResult> upload_once(const Json& open, const Source& source,
+                                          const Progress& progress, Deadline& deadline,
+                                          bool* said_end) {
+    Json header = {{"op", "open"}};
+    header.update(open);
+    const Json opened = ask(header, deadline).header;
+    UploadResult result = {text_of(opened, "job"), number_of(opened, "lines", 0), !*said_end};
+    if (opened.contains("sealed") && opened["sealed"] == true) return result;
+    UploadRun run(connection_, source, progress, opened, text_of(open, "content_hash"));
+    const std::optional<Json> sealed = run.run(deadline);
+    *said_end = *said_end || run.said_end();
+    if (!sealed) return std::nullopt;
+    result.lines = number_of(*sealed, "lines", 0);
+    result.existed = false;
+    return result;
+  }
+
   ServerConnection connection_;
   std::uint64_t last_id_ = 0;
 };
@@ -230,8 +259,9 @@ WireMessage JobClient::request(Json header, std::chrono::milliseconds timeout) {
 
 JobClient::UploadResult JobClient::upload(const Json& open, const Source& source,
                                           const Progress& progress,
-                                          std::chrono::milliseconds timeout) {
-  return impl_->upload(open, source, progress, timeout);
+                                          std::chrono::milliseconds timeout,
+                                          const OnFull& on_full) {
+  return impl_->upload(open, source, progress, timeout, on_full);
 }
 
 }  // namespace batchmill

@@ -54,11 +54,15 @@ class JobClient {
   // Called after every ack with the durable offset.
   using Progress = std::function<void(std::uint64_t acked_bytes)>;
 
+  // Told why the server's disk takes nothing more; again only after something more became durable.
+  using OnFull = std::function<void(const std::string& why)>;
+
   // Uploads a whole job; returns when every line is durable. `open`: the fields of "open" besides
   // op (key, name, priority, …; key must be set). Goes on by itself when the daemon comes back
-  // within `timeout` of silence.
+  // within `timeout` of silence, and when the server's disk, if it is full, has space within
+  // `timeout`: after that RemoteError "storage_full".
   UploadResult upload(const Json& open, const Source& source, const Progress& progress,
-                      std::chrono::milliseconds timeout);
+                      std::chrono::milliseconds timeout, const OnFull& on_full = nullptr);
 
  private:
   class Impl;

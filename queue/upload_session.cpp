@@ -68,6 +68,12 @@ UploadSession::Step UploadSession::data(const Json& header, std::string_view pay
   return step;
 }
 
+std::uint64_t UploadSession::reach_bytes(const Json& header, std::size_t chunk_bytes) const {
+  const std::optional<std::uint64_t> offset = unsigned_field(header, "offset");
+  if (!offset || *offset > received_bytes_) return received_bytes_;
+  return std::max<std::uint64_t>(received_bytes_, *offset + chunk_bytes);
+}
+
 UploadSession::Step UploadSession::end(const Json& header) {
   Step step;
   const std::optional<std::uint64_t> bytes = unsigned_field(header, "bytes");

@@ -35,6 +35,9 @@ class UploadSession {
   };
   // "data": a chunk at a content offset. What came before is ignored, a gap is refused.
   Step data(const Json& header, std::string_view payload);
+  // How far the content reaches with this chunk. One that came before adds nothing, and neither
+  // does one that data() will refuse.
+  std::uint64_t reach_bytes(const Json& header, std::size_t chunk_bytes) const;
   // "end": the content is complete. May come again.
   Step end(const Json& header);
   // Every line that ends at or before this content offset is durable. Returns the "ack" to send.

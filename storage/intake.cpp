@@ -23,12 +23,12 @@ std::size_t batch_bytes(std::span<const StoredLine> lines) {
 
 }  // namespace
 
-void Store::write_lines(const JobId& id, std::span<const StoredLine> lines,
+bool Store::write_lines(const JobId& id, std::span<const StoredLine> lines,
                         std::uint64_t upload_offset_bytes, std::int64_t now_us) {
   const LiveJobPtr live = live_or_throw_unknown(id);
-  if (live == nullptr) return;
+  if (live == nullptr) return false;
   const std::lock_guard upload_lock(live->upload_mutex);
-  if (!live->upload.is_open) return;
+  if (!live->upload.is_open) return false;
   JobState state;  // of it the upload's record
   state.total_lines = live->upload.total_lines;
   state.request_lines = live->upload.request_lines;
@@ -54,13 +54,14 @@ void Store::write_lines(const JobId& id, std::span<const StoredLine> lines,
   }
   if (upload_offset_bytes <= state.upload_offset_bytes &&
       state.total_lines == live->upload.total_lines) {
-    return;
+    return true;
   }
   state.upload_offset_bytes = std::max(state.upload_offset_bytes, upload_offset_bytes);
   put(batch, Family::kJobs, keys::job_key(id, keys::JobPart::kUpload), codec::encode_upload(state));
   database_.write(batch, false, "write_lines");
   live->upload = {true, state.total_lines, state.request_lines, state.upload_offset_bytes};
   live->stored_lines = state.total_lines;
+  return true;
 }
 
 void Store::put_line(rocksdb::WriteBatch& batch, const JobId& id, const StoredLine& line,

@@ -50,9 +50,10 @@ class JobStore : public StoreCare {
 
   // --- Intake. Lines are numbered without gaps from total_lines + 1; `upload_offset_bytes` is the
   // content offset behind the last of them. Repeated lines are skipped, and so are lines of a job
-  // that has ended or whose upload has. Blank lines are passed too. Throws std::invalid_argument on
-  // a gap. The lines survive a killed process when it returns, a power cut after the next sync().
-  virtual void write_lines(const JobId& id, std::span<const StoredLine> lines,
+  // that has ended or whose upload has: then it returns false. Blank lines are passed too. Throws
+  // std::invalid_argument on a gap. The lines survive a killed process when it returns, a power cut
+  // after the next sync().
+  virtual bool write_lines(const JobId& id, std::span<const StoredLine> lines,
                            std::uint64_t upload_offset_bytes, std::int64_t now_us) = 0;
   // All that was written before is durable when it returns. Writing goes on meanwhile.
   virtual void sync() = 0;

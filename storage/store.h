@@ -37,7 +37,7 @@ class Store : public JobStore {
                         const std::optional<std::string>& owner) const override;
   std::vector<JobId> unfinished_jobs() const override;
 
-  void write_lines(const JobId& id, std::span<const StoredLine> lines,
+  bool write_lines(const JobId& id, std::span<const StoredLine> lines,
                    std::uint64_t upload_offset_bytes, std::int64_t now_us) override;
   void sync() override { database_.sync(); }
   bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) override;

@@ -89,13 +89,14 @@ int resubmit(const Settings& settings, const ResubmitFlags& flags) {
     throw ToolError(kExitUsage, "say which lines: --failed is the only choice");
   }
   const std::string key = flags.idempotency_key.empty() ? random_key() : flags.idempotency_key;
-  const std::string hint =
-      fmt::format("batchmill: this goes on where it stopped:\n  {}{}", settings.command_line,
-                  flags.idempotency_key.empty() ? " --idempotency-key " + key : "");
+  const std::string command =
+      settings.command_line +
+      (flags.idempotency_key.empty() ? " --idempotency-key " + key : std::string());
   LineFile file;
   SignalThread signals({SIGINT, SIGTERM}, [&](int, int) {
     file.remove();
-    std::cerr << '\n' << hint << std::endl;
+    std::cerr << "\nbatchmill: interrupted; this goes on where it stopped:\n  " << command
+              << std::endl;
     exit_at_once(kExitInterrupted);
   });
   JobAccess access(settings);
@@ -124,11 +125,10 @@ int resubmit(const Settings& settings, const ResubmitFlags& flags) {
   submission.set_key(key);
   submission.content_hash();
   Submission::Uploaded uploaded;
-  try {
+  {
     JobClient client = JobAccess(settings).new_client("batchmill resubmit");
-    uploaded = submission.upload(client, std::chrono::seconds(*timeout_s), [](std::uint64_t) {});
-  } catch (const UnreachableError& error) {
-    throw ToolError(kExitUnreachable, fmt::format("{}\n{}", error.what(), hint));
+    uploaded =
+        submission.upload_or_say(client, std::chrono::seconds(*timeout_s), settings.quiet, command);
   }
   std::cout << uploaded.job << std::endl;
   if (!settings.quiet) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <iostream>
 #include <random>
 #include <utility>
 
@@ -68,7 +69,8 @@ const std::string& Submission::content_hash() {
 }
 
 Submission::Uploaded Submission::upload(JobClient& client, std::chrono::milliseconds timeout,
-                                        const JobClient::Progress& progress) {
+                                        const JobClient::Progress& progress,
+                                        const JobClient::OnFull& on_full) {
   Json open;
   open["key"] = key_;
   if (!flags_.name.empty()) open["name"] = flags_.name;
@@ -87,7 +89,7 @@ Submission::Uploaded Submission::upload(JobClient& client, std::chrono::millisec
     return input_->read_at(offset, buffer, size);
   };
   try {
-    const JobClient::UploadResult result = client.upload(open, source, progress, timeout);
+    const JobClient::UploadResult result = client.upload(open, source, progress, timeout, on_full);
     return {result.job, result.existed, ""};
   } catch (const InputError& error) {
     if (error.code() != "truncated_input") throw;
@@ -97,6 +99,28 @@ Submission::Uploaded Submission::upload(JobClient& client, std::chrono::millisec
     if (batches.empty()) throw;
     return {batches.front().at("id"), false, error.what()};
   }
+}
+
+Submission::Uploaded Submission::upload_or_say(JobClient& client, std::chrono::seconds timeout,
+                                               bool quiet, const std::string& goes_on) {
+  const auto fail = [&](ExitCode code, const std::exception& error) {
+    throw ToolError(code, fmt::format("{}\nbatchmill: this goes on where it stopped:\n  {}",
+                                      error.what(), goes_on));
+  };
+  const auto on_full = [&](const std::string& why) {
+    if (quiet) return;
+    std::cerr << fmt::format("{}; waiting up to {} s for space", why, timeout.count()) << std::endl;
+  };
+  try {
+    return upload(
+        client, timeout, [](std::uint64_t) {}, on_full);
+  } catch (const UnreachableError& error) {
+    fail(kExitUnreachable, error);
+  } catch (const RemoteError& error) {
+    if (error.code() != "storage_full") throw;
+    fail(kExitStore, error);
+  }
+  __builtin_unreachable();
 }
 
 std::string random_key() {

@@ -50,9 +50,14 @@ class Submission {
     std::string truncated;
   };
   // Returns when every line is durable. `timeout`: how long to try again while nobody answers.
-  // `progress` is called with the durable bytes, and may throw to end it.
+  // `progress` is called with the durable bytes, and may throw to end it; `on_full` as in
+  // JobClient.
   Uploaded upload(JobClient& client, std::chrono::milliseconds timeout,
-                  const JobClient::Progress& progress);
+                  const JobClient::Progress& progress, const JobClient::OnFull& on_full = nullptr);
+  // The same for a command that somebody may give again: if the daemon goes away, or its disk stays
+  // full, ToolError says `goes_on`.
+  Uploaded upload_or_say(JobClient& client, std::chrono::seconds timeout, bool quiet,
+                         const std::string& goes_on);
 
  private:
   SubmissionFlags flags_;

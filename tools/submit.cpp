@@ -45,7 +45,7 @@ std::string resuming_command(const Settings& settings, const SubmissionFlags& fl
   return command;
 }
 
-std::chrono::milliseconds parse_timeout(const std::string& text) {
+std::chrono::seconds parse_timeout(const std::string& text) {
   const std::optional<std::int64_t> seconds = parse_duration_s(text);
   if (!seconds || *seconds <= 0 || *seconds > 366 * 86'400) {
     throw ToolError(kExitUsage, "--timeout " + text + ": expected a duration such as 60s");
@@ -54,7 +54,7 @@ std::chrono::milliseconds parse_timeout(const std::string& text) {
 }
 
 int submit(const Settings& settings, const SubmitFlags& flags) {
-  const std::chrono::milliseconds timeout = parse_timeout(flags.timeout);
+  const std::chrono::seconds timeout = parse_timeout(flags.timeout);
   JobAccess access(settings);
   std::string key = flags.submission.idempotency_key;
   if (key.empty()) {
@@ -82,13 +82,9 @@ int submit(const Settings& settings, const SubmitFlags& flags) {
                      access.data_directory(), flags.timeout)
               << std::endl;
   }
-  try {
+  {
     JobClient client = access.new_client("batchmill submit");
-    result = submission.upload(client, timeout, [](std::uint64_t) {});
-  } catch (const UnreachableError& error) {
-    throw ToolError(
-        kExitUnreachable,
-        fmt::format("{}\nbatchmill: this goes on where it stopped:\n  {}", error.what(), command));
+    result = submission.upload_or_say(client, timeout, settings.quiet, command);
   }
   std::cout << result.job << std::endl;
   if (result.existed && !settings.quiet) {
