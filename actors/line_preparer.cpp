@@ -135,14 +135,14 @@ void check_a_token_may_come(const SamplingParams& params, const Model& model) {
   }
 }
 
-LineWork line_work(const BatchLine& line, std::int64_t now_us) {
+LineWork line_work(const BatchLine& line, std::int64_t queued_us) {
   LineWork work;
   work.custom_id = line.custom_id;
   work.endpoint = line.endpoint;
   work.requested_model = line.body.model;
   work.num_choices = line.body.n;
   work.return_token_ids = line.body.return_token_ids;
-  work.queued_us = now_us;
+  work.queued_us = queued_us;
   return work;
 }
 
@@ -162,7 +162,7 @@ PlanEntry plan_entry(const LineWork& work, Prompts prompts, const ModelCatalog::
 }
 
 PlanEntry embedding_entry(const BatchLine& line, const ModelCatalog::Entry& model,
-                          const LineKey& key, const PreparingJob& job, std::int64_t now_us) {
+                          const LineKey& key, const PreparingJob& job, std::int64_t queued_us) {
   const std::int32_t size = model.embedding_size;
   if (line.body.dimensions && *line.body.dimensions != size) {
     refuse("unsupported_parameter",
@@ -177,7 +177,7 @@ PlanEntry embedding_entry(const BatchLine& line, const ModelCatalog::Entry& mode
            fmt::format("body.input: input {} has {} tokens and the model's context is {} tokens", i,
                        length, model.context_tokens));
   }
-  LineWork work = line_work(line, now_us);
+  LineWork work = line_work(line, queued_us);
   work.params.max_tokens = 0;
   work.base64 = line.body.base64;
   PlanEntry entry = plan_entry(work, std::move(inputs), model, key, job);
@@ -187,8 +187,8 @@ PlanEntry embedding_entry(const BatchLine& line, const ModelCatalog::Entry& mode
 
 PlanEntry generation_entry(const BatchLine& line, const ModelCatalog::Entry& model,
                            const LineKey& key, const PreparingJob& job,
-                           std::int32_t default_max_tokens, std::int64_t now_us) {
-  LineWork work = line_work(line, now_us);
+                           std::int32_t default_max_tokens, std::int64_t queued_us) {
+  LineWork work = line_work(line, queued_us);
   Prompts prompts = line.endpoint == Endpoint::kChatCompletions
                         ? chat_prompts(line, model, job.created_at_s, default_max_tokens, &work)
                         : completion_prompts(line.body, *model.served.model);
@@ -215,7 +215,7 @@ LinePreparer::LinePreparer(const ModelCatalog* catalog, std::int32_t default_max
 
 LineResult LinePreparer::failure(const LineKey& key, const std::optional<std::string>& custom_id,
                                  const std::string& code, const std::string& message,
-                                 std::int64_t now_us) {
+                                 std::int64_t queued_us, std::int64_t now_us) {
   LineResult result;
   result.key = key;
   result.outcome = LineOutcome::kFailed;
@@ -223,7 +223,7 @@ LineResult LinePreparer::failure(const LineKey& key, const std::optional<std::st
   result.has_custom_id = custom_id.has_value();
   result.error_code = code;
   result.output = failure_output(key, custom_id, code, message);
-  result.times.queued_us = now_us;
+  result.times.queued_us = queued_us;
   result.times.finished_us = now_us;
   return result;
 }
@@ -233,7 +233,7 @@ PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& li
   const LineKey key{job.id, line.line};
   PreparedLine prepared;
   const auto fail = [&](const std::string& code, const std::string& message) {
-    prepared.failure = failure(key, prepared.custom_id, code, message, now_us);
+    prepared.failure = failure(key, prepared.custom_id, code, message, line.queued_us, now_us);
     return std::move(prepared);
   };
   if (line.too_long) {
@@ -241,7 +241,7 @@ PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& li
         "line_too_long",
         fmt::format("the line is longer than {} bytes (queue.max_line_bytes)", max_line_bytes_));
   }
-  if (is_blank_line(line.bytes)) return prepared;
+  if (line.is_blank()) return prepared;
 
   ParsedLine parsed = parse_batch_line(line.bytes, limits_);
   prepared.custom_id = parsed.custom_id;
@@ -264,9 +264,9 @@ PreparedLine LinePreparer::prepare(const PreparingJob& job, const StoredLine& li
                                      model->served.name));
   }
   try {
-    prepared.entry = embeds
-                         ? embedding_entry(request, *model, key, job, now_us)
-                         : generation_entry(request, *model, key, job, default_max_tokens_, now_us);
+    prepared.entry =
+        embeds ? embedding_entry(request, *model, key, job, line.queued_us)
+               : generation_entry(request, *model, key, job, default_max_tokens_, line.queued_us);
   } catch (const LineRefused& refused) {
     return fail(refused.error().code, refused.error().message);
   } catch (const std::exception& error) {

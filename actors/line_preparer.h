@@ -38,7 +38,7 @@ class LinePreparer {
   // The failure record of a line.
   static LineResult failure(const LineKey& key, const std::optional<std::string>& custom_id,
                             const std::string& code, const std::string& message,
-                            std::int64_t now_us);
+                            std::int64_t queued_us, std::int64_t now_us);
 
  private:
   const ModelCatalog* catalog_;

@@ -30,7 +30,7 @@ struct LineWork {
   bool return_token_ids = false;
   bool base64 = false;  // of an embeddings line's vectors
   std::optional<Truncation> truncation;  // set if the line asked for it
-  std::int64_t queued_us = 0;  // when the line was prepared, unix microseconds
+  std::int64_t queued_us = 0;  // when the line became durable, unix microseconds
   SamplingParams params;
 };
 

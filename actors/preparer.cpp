@@ -16,6 +16,7 @@ constexpr std::size_t kFirstChunkLines = 8;
 constexpr std::size_t kMaxChunkLines = 512;
 constexpr std::size_t kMaxChunkBytes = 8 << 20;
 constexpr std::size_t kMaxErrors = 100;  // kept of a strict job
+constexpr std::size_t kMaxWarnings = 20;  // that the store keeps of a job
 constexpr std::chrono::seconds kRetryAfter{1};
 // How much nicer than other threads those that prepare are: where a device computes on all cores,
 // one late thread of it holds up the others, and lines are prepared thousands of times as fast as
@@ -77,25 +78,30 @@ JobProgress& progress_of(PreparerState& state, const ActorContext& context, cons
 
 // A line whose custom_id an earlier line owns fails, whatever else is wrong with it.
 void make_duplicate(PreparedLine* line, const LineKey& key, std::uint64_t owner,
-                    std::int64_t now_us) {
+                    std::int64_t queued_us, std::int64_t now_us) {
   line->entry.reset();
   line->failure = LinePreparer::failure(
       key, line->custom_id, "duplicate_custom_id",
-      fmt::format("custom_id: line {} has the same custom_id", owner), now_us);
+      fmt::format("custom_id: line {} has the same custom_id", owner), queued_us, now_us);
 }
 
 // Fails the lines of a chunk whose custom_id an earlier line owns. Returns the ids that lines of
 // the chunk own.
 std::vector<std::pair<std::string, std::uint64_t>> find_duplicates(const Context& context,
                                                                    Chunk& chunk) {
-  std::vector<std::pair<PreparedLine*, LineKey>> lines;
+  struct Named {
+    PreparedLine* line;
+    LineKey key;
+    std::int64_t queued_us;
+  };
+  std::vector<Named> lines;
   std::vector<std::string> ids;
   auto stored = chunk.lines->begin();
   for (PreparedPart& part : chunk.parts) {
     for (PreparedLine& line : part.lines) {
-      const LineKey key{chunk.job.id, (stored++)->line};
+      const StoredLine& from = *stored++;
       if (!line.custom_id) continue;
-      lines.emplace_back(&line, key);
+      lines.push_back({&line, {chunk.job.id, from.line}, from.queued_us});
       ids.push_back(*line.custom_id);
     }
   }
@@ -103,13 +109,13 @@ std::vector<std::pair<std::string, std::uint64_t>> find_duplicates(const Context
   std::map<std::string, std::uint64_t> new_owners;
   std::vector<std::pair<std::string, std::uint64_t>> owned;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto& [line, key] = lines[i];
+    const auto& [line, key, queued_us] = lines[i];
     std::uint64_t owner = owners[i];
     if (owner == 0) owner = new_owners.emplace(ids[i], key.line).first->second;
     if (owner == key.line) {
       owned.emplace_back(std::move(ids[i]), key.line);
     } else {
-      make_duplicate(line, key, owner, context->clock->now_us());
+      make_duplicate(line, key, owner, queued_us, context->clock->now_us());
     }
   }
   return owned;
@@ -133,6 +139,7 @@ void check_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
 
 void add_line(JobProgress& progress, PreparedLine line, JobStore::Prepared* prepared) {
   for (std::string& field : line.ignored_fields) {
+    if (progress.warned.size() >= kMaxWarnings) break;
     std::string warning = fmt::format("unknown field ignored: {}", field);
     if (progress.warned.insert(warning).second) prepared->warnings.push_back(std::move(warning));
   }
@@ -151,7 +158,8 @@ void add_line(JobProgress& progress, PreparedLine line, JobStore::Prepared* prep
 
 void commit_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
   JobStore& store = *context->store;
-  JobProgress& progress = progress_of(state, *context, chunk.job);
+  // Taken over when it is written: a full disk has the chunk prepared once more.
+  JobProgress progress = progress_of(state, *context, chunk.job);
   JobStore::Prepared prepared;
   prepared.first_line = chunk.lines->front().first_line();
   prepared.last_line = chunk.lines->back().line;
@@ -161,6 +169,7 @@ void commit_chunk(PreparerState& state, const Context& context, Chunk& chunk) {
   }
   const bool planned = !prepared.entries.empty();
   store.commit_prepared(chunk.job.id, std::move(prepared), context->clock->now_s());
+  state.progress[chunk.job.id] = std::move(progress);
   if (planned) send_to<DispatcherActor>(context->directory, plan_atom::value);
 }
 

@@ -80,7 +80,23 @@ LineResult result_of(const LineCompletion& completion, const ActorContext& conte
   return result;
 }
 
-// Writes the group; throws StorageError with the group untouched.
+// The jobs that have all their results. What the disk refuses here is done by the next group, or by
+// the supervisor's next tick.
+void end_jobs(const ActorContext& context) {
+  try {
+    for (const JobId& job : context.store->end_finished_jobs(context.clock->now_s())) {
+      const JobCounters counters = context.store->job(job).value().counters;
+      spdlog::info("{} has ended: {} lines done, {} failed", job.to_string(), counters.completed,
+                   counters.failed);
+    }
+  } catch (const StorageError& error) {
+    if (error.kind() != StorageError::Kind::kFull) throw;
+    spdlog::error("jobs end when the disk has space: {}", error.what());
+    context.options.on_storage_full(error.what());
+  }
+}
+
+// Writes the group, or throws StorageError with nothing of it written or counted.
 void write_group(const std::vector<LineCompletion>& group, ActorContext& context) {
   std::vector<LineKey> keys;
   for (const LineCompletion& completion : group) keys.push_back(completion.item.key);
@@ -110,11 +126,7 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
     context.live->line_finished(key.job, context.clock->steady_s());
   }
   send_to<DispatcherActor>(context.directory, done_atom::value, std::move(keys));
-  for (const JobId& job : context.store->end_finished_jobs(context.clock->now_s())) {
-    const JobCounters counters = context.store->job(job).value().counters;
-    spdlog::info("{} has ended: {} lines done, {} failed", job.to_string(), counters.completed,
-                 counters.failed);
-  }
+  end_jobs(context);
 }
 
 }  // namespace

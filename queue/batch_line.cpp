@@ -140,8 +140,4 @@ std::string_view url_of_line(std::string_view bytes) {
   return "";
 }
 
-bool is_blank_line(std::string_view bytes) {
-  return bytes.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-}
-
 }  // namespace batchmill

@@ -83,7 +83,4 @@ ParsedLine parse_batch_line(std::string_view bytes, const BatchLineLimits& limit
 // KiB and reads no more JSON than that takes: lines of any length and depth cost the same.
 std::string_view url_of_line(std::string_view bytes);
 
-// True for a line of nothing but white space: no request.
-bool is_blank_line(std::string_view bytes);
-
 }  // namespace batchmill

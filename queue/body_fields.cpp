@@ -129,10 +129,6 @@ bool asks_for_nothing(const Json& value) {
   return value.is_null() || (value.is_structured() && value.empty());
 }
 
-bool is_text(const Json& value, std::string_view text) {
-  return value.is_string() && value.get_ref<const std::string&>() == text;
-}
-
 void check_response_format(const Json& value, FieldReader* body) {
   const bool object = value.is_object();
   const auto type = object ? value.find("type") : value.end();

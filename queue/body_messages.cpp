@@ -10,12 +10,6 @@
 namespace batchmill {
 namespace {
 
-constexpr std::int64_t kMaxTokenId = 2147483647;  // of any vocabulary
-
-bool is_text(const Json& value, std::string_view text) {
-  return value.is_string() && value.get_ref<const std::string&>() == text;
-}
-
 // One element of a content array, appended to `text`. `name`: "messages[0].content[1]".
 void read_content_part(const Json& part, const std::string& name, FieldReader* body,
                        std::string* text) {

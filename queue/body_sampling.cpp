@@ -11,7 +11,6 @@
 namespace batchmill {
 namespace {
 
-constexpr std::int64_t kMaxTokenId = 2147483647;  // of any vocabulary
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // OpenAI takes a top_p of 0; a nucleus of next to nothing holds the likeliest token alone.
 constexpr double kSmallestTopP = 1e-9;

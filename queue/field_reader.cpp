@@ -38,6 +38,10 @@ std::optional<std::int64_t> as_integer(const Json& value) {
   return static_cast<std::int64_t>(number);
 }
 
+bool is_text(const Json& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
 std::string describe_value(const Json& value) {
   switch (value.type()) {
     case Json::value_t::object:

@@ -14,6 +14,11 @@
 
 namespace batchmill {
 
+inline constexpr std::int64_t kMaxTokenId = 2147483647;  // of any vocabulary
+
+// True if `value` is this string.
+bool is_text(const Json& value, std::string_view text);
+
 // A number that is an integer (4.0 is 4) and fits 64 bits.
 std::optional<std::int64_t> as_integer(const Json& value);
 

@@ -30,7 +30,8 @@ std::vector<std::string> codes_of_file(const std::string& name) {
   splitter.finish(&lines);
   std::vector<std::string> codes;
   for (const InputLine& line : lines) {
-    codes.push_back(is_blank_line(line.bytes) ? "blank" : code(parse(line.bytes)));
+    const bool blank = line.bytes.find_first_not_of(" \t\r\v\f") == std::string::npos;
+    codes.push_back(blank ? "blank" : code(parse(line.bytes)));
   }
   return codes;
 }
@@ -279,10 +280,22 @@ TEST(BatchLineTest, SurvivesRandomValuesInEveryField) {
   EXPECT_EQ(seen.size(), codes.size());
 }
 
-TEST(BatchLineTest, KnowsBlankLines) {
-  EXPECT_TRUE(is_blank_line(""));
-  EXPECT_TRUE(is_blank_line(" \t\r\v\f"));
-  EXPECT_FALSE(is_blank_line(" 0"));
+TEST(BatchLineTest, TellsTheUrlOfALineWithoutReadingTheRest) {
+  EXPECT_EQ(url_of_line(R"({"url":"/v1/completions"})"), "/v1/completions");
+  EXPECT_EQ(url_of_line(R"( { "custom_id" : "url" , "url" :  "/v1/embeddings" , )"),
+            "/v1/embeddings");
+  EXPECT_EQ(url_of_line(R"({"body":{"url":"/v1/completions"},"url":"/v1/chat/completions"})"),
+            "/v1/chat/completions");
+  EXPECT_EQ(url_of_line(R"({"a":"\\","b":"\"","url":"/v1/completions"})"), "/v1/completions");
+  EXPECT_EQ(url_of_line(R"({"a":["url","/v1/completions"]})"), "");
+  EXPECT_EQ(url_of_line(R"({"url":7})"), "");
+  EXPECT_EQ(url_of_line(R"({"url":"/v1/score"})"), "");
+  for (const char* cut :
+       {"", "{", R"({"url)", R"({"url")", R"({"url":)", R"({"url":"/v1)", R"({"a\)"}) {
+    EXPECT_EQ(url_of_line(cut), "") << cut;
+  }
+  const std::string deep = R"({"url":"/v1/completions","body":)" + std::string(1 << 20, '[');
+  EXPECT_EQ(url_of_line(deep), "/v1/completions");
 }
 
 }  // namespace
