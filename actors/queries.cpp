@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/batch_object.h"
+#include "actors/line_search.h"
 #include "actors/output_line.h"
 #include "queue/batch_line.h"
 #include "storage/money.h"
@@ -207,19 +208,28 @@ WireMessage list(const Queries& queries, const View& view, const Json& request) 
 
 // --- results
 
-WireMessage one_result(const JobStore& store, const Json& request, const Job& job,
-                       const ResultsRequest& wanted, const std::string& custom_id) {
-  const std::uint64_t line = store.find_line(job.id, custom_id);
-  if (line == 0) {
+// The next part of the search for a line by its id.
+LineSearch search(const JobStore& store, const Json& request, const Job& job,
+                  const std::string& custom_id) {
+  const auto from = static_cast<std::uint64_t>(integer_field(request, "from", 0));
+  const LineSearch found = find_line(store, job, custom_id, from);
+  if (found.line == 0 && found.next == 0) {
     throw QueryError("no_such_line", "job " + job.id.to_string() + " has no line with custom_id " +
                                          Json(custom_id).dump());
   }
+  return found;
+}
+
+WireMessage one_result(const JobStore& store, const Json& request, const Job& job,
+                       const ResultsRequest& wanted, const std::string& custom_id) {
+  const LineSearch found = search(store, request, job, custom_id);
   ResultsPage page;
-  const std::optional<LineResult> result = store.result({job.id, line});
+  std::optional<LineResult> result;
+  if (found.line != 0) result = store.result({job.id, found.line});
   if (result) add_result(store, wanted, *result, &page);
   return answer_page(request,
-                     {{"next", 0},
-                      {"at_end", true},
+                     {{"next", found.next},
+                      {"at_end", found.next == 0},
                       {"ended", job.ended()},
                       {"outputs", page.outputs},
                       {"errors", page.errors}},
@@ -393,12 +403,9 @@ WireMessage explain(const View& view, const Json& request) {
   const JobStore& store = view.store;
   const Job job = job_field(view, request);
   const std::string custom_id = text_field(request, "custom_id");
-  const std::uint64_t line = store.find_line(job.id, custom_id);
-  if (line == 0) {
-    throw QueryError("no_such_line", "job " + job.id.to_string() + " has no line with custom_id " +
-                                         Json(custom_id).dump());
-  }
-  return answer_of(request, {{"line", life_of(store, job, line, custom_id)}});
+  const LineSearch found = search(store, request, job, custom_id);
+  if (found.line == 0) return answer_of(request, {{"line", nullptr}, {"next", found.next}});
+  return answer_of(request, {{"line", life_of(store, job, found.line, custom_id)}});
 }
 
 }  // namespace

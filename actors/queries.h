@@ -39,7 +39,9 @@ class Queries {
   //            input is in the order of the file
   //   costs    {job?, by?: "job"|"line"|"model"|"day", from?}
   //            → {next, at_end} + payload: whole JSON lines, one ledger object each
-  //   explain  {job, custom_id}           → {line: {…}}
+  //   explain  {job, custom_id, from?}    → {line: {…}}, or {line: null, next}
+  //   (A custom_id is searched for in parts where no index has it, as line_search.h says: an answer
+  //   with neither line nor end says where to go on.)
   // (devices, which only a daemon knows, is control's.)
   // Failures are {"op":"error","code":…,"message":…}: no_such_job, no_such_line, invalid_request.
   // A caller who is no admin sees its own jobs; others are no_such_job to it.

@@ -30,8 +30,13 @@ void add_explain_command(CLI::App* app, const Settings* settings, Action* action
   command->callback([=] {
     *action = [=] {
       JobAccess access(*settings);
-      const Json line = access.ask({{"what", "explain"}, {"job", *job}, {"custom_id", *custom_id}})
-                            .header.at("line");
+      Json request = {{"what", "explain"}, {"job", *job}, {"custom_id", *custom_id}};
+      Json line;
+      while (line.is_null()) {
+        const Json answer = access.ask(request).header;
+        line = answer.at("line");
+        request["from"] = answer.value("next", Json());  // where the search goes on
+      }
       if (settings->json) {
         std::cout << line.dump() << std::endl;
       } else {

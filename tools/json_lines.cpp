@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
 #include "queue/input_stream.h"
+#include "queue/json_reader.h"
 #include "queue/line_splitter.h"
 #include "tools/exit_code.h"
 
@@ -27,15 +29,15 @@ void for_each_json_line(const std::string& path, const JsonLineFunction& each,
   const auto hand_on = [&] {
     for (const InputLine& line : lines) {
       if (is_blank(line.bytes)) continue;
-      const Json object = Json::parse(line.bytes, nullptr, /*allow_exceptions=*/false);
-      if (line.too_long || !object.is_object()) {
+      const std::optional<Json> object = read_json(line.bytes, nullptr);
+      if (line.too_long || !object || !object->is_object()) {
         if (broken) {
           broken(line.line, nullptr);
           continue;
         }
         throw ToolError(kExitUsage, fmt::format("{}:{}: not a JSON object", path, line.line));
       }
-      each(line.line, object);
+      each(line.line, *object);
     }
     lines.clear();
   };

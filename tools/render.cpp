@@ -8,6 +8,7 @@
 
 #include "actors/json_bridge.h"
 #include "engine/chat_template.h"
+#include "queue/json_reader.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/json_lines.h"
@@ -133,7 +134,7 @@ int render(const Settings& settings, const RenderFlags& flags) {
         });
   } else {
     const std::string text((std::istreambuf_iterator<char>(std::cin)), {});
-    Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    Json object = read_json(text, nullptr).value_or(Json());
     if (object.is_array()) object = Json{{"messages", std::move(object)}};
     if (!object.is_object()) {
       throw ToolError(kExitUsage,

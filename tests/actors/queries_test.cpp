@@ -108,8 +108,6 @@ TEST_F(QueriesTest, TheEndpointIsFoundInALineThatIsDeepOrLong) {
 }
 
 TEST_F(QueriesTest, ATextOfAClientSDoesNotMakeABatchObjectLong) {
-  const JobId id = new_job();
-  append(id, {"{}"});
   const JobId cut = new_job();
   store_->append_lines(cut, make_lines(1, 1), 100, kNowUs);
   store_->truncate(cut, std::string(600'000, 'c'), std::string(600'000, 'm'), kNowS);
@@ -266,6 +264,48 @@ TEST_F(QueriesTest, OneLineByItsId) {
   EXPECT_EQ(ask_lines(request).size(), 0u);
   request["custom_id"] = "nobody";
   EXPECT_EQ(ask(request).at("code"), "no_such_line");
+}
+
+// Lines whose ids no index has: their job ended before they were prepared, or they still wait.
+TEST_F(QueriesTest, ALineIsFoundThatWasNeverPrepared) {
+  const auto line = [](const std::string& id, std::size_t num_bytes) {
+    return R"({"custom_id":")" + id + R"(","x":")" + std::string(num_bytes, 'x') + "\"}";
+  };
+  const JobId id = new_job();
+  // In several parts; the first line that has the id owns it, however it is written.
+  append(id,
+         {line("a", 3 << 20), "no json", line("\\u0062", 3 << 20), line("b", 10), line("b", 10)});
+  Json last;
+  Json results = {{"what", "results"}, {"job", id.to_string()}, {"custom_id", "b"}};
+  EXPECT_EQ(ask_lines(results, &last).size(), 0u);
+  EXPECT_EQ(last.at("op"), "response");
+  Json explain = {{"what", "explain"}, {"job", id.to_string()}, {"custom_id", "b"}};
+  const auto life = [&] {
+    Json answer;
+    do {
+      answer = ask(explain);
+      explain["from"] = answer.value("next", std::uint64_t{0});
+    } while (answer.at("line").is_null());
+    return answer.at("line");
+  };
+  EXPECT_EQ(life().at("line"), 3);
+  EXPECT_EQ(life().at("status"), "queued");
+
+  store_->end_job(id, "batch_cancelled", kNowS);
+  const std::vector<Json> found = ask_lines(results);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].at("custom_id"), "b");
+  EXPECT_EQ(found[0].at("error").at("code"), "batch_cancelled");
+  EXPECT_EQ(found[0].at("error").at("line"), 3);
+  EXPECT_EQ(life().at("error"), "batch_cancelled");
+  EXPECT_EQ(life().at("line"), 3);
+  results["custom_id"] = "nobody";
+  Json answer;
+  do {
+    answer = ask(results);
+    results["from"] = answer.value("next", std::uint64_t{0});
+  } while (answer.at("op") == "response");
+  EXPECT_EQ(answer.at("code"), "no_such_line");
 }
 
 TEST_F(QueriesTest, CostsOfAJobAreTheSumOfItsLines) {
