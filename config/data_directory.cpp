@@ -78,7 +78,8 @@ void make_private_directory(const std::string& path) {
   if (!is_private) refuse(path, "cannot be made private (mode 0700)");
 }
 
-std::string control_endpoint(const std::string& data_directory, const Environment& environment) {
+std::string default_queue_endpoint(const std::string& data_directory,
+                                   const Environment& environment) {
   const std::string directory = absolute(data_directory);
   const std::string path = directory + "/queue.sock";
   if (path.size() <= kMaxSocketPathBytes) return std::string(kIpc) + path;
@@ -97,7 +98,7 @@ std::string control_endpoint(const std::string& data_directory, const Environmen
 std::vector<std::string> queue_endpoints(const DaemonConfig& config,
                                          const std::string& data_directory,
                                          const Environment& environment) {
-  std::vector<std::string> endpoints = {control_endpoint(data_directory, environment)};
+  std::vector<std::string> endpoints = {default_queue_endpoint(data_directory, environment)};
   const std::string& configured = config.queue.endpoint;
   if (!configured.empty() && configured != endpoints.front()) endpoints.push_back(configured);
   return endpoints;
@@ -115,13 +116,6 @@ std::string server_key_file(const DaemonConfig& config, const std::string& data_
 std::string allowed_clients_file(const DaemonConfig& config, const std::string& data_directory) {
   const std::string& file = config.queue.options.allowed_clients_file;
   return file.empty() ? data_directory + "/allowed_clients" : file;
-}
-
-std::string client_endpoint(const std::string& flag, const DaemonConfig& config,
-                            const std::string& data_directory, const Environment& environment) {
-  if (!flag.empty()) return flag;
-  if (!config.queue.endpoint.empty()) return config.queue.endpoint;
-  return control_endpoint(data_directory, environment);
 }
 
 void prepare_endpoint(const std::string& endpoint) {

@@ -19,12 +19,15 @@ std::string data_directory(const std::string& flag, const DaemonConfig& config,
 // belong to this user and is made 0700. Throws ConfigError.
 void make_private_directory(const std::string& path);
 
-// The endpoint that every holder of a data directory answers on: ipc://DATA/queue.sock. A socket's
-// path holds at most 107 bytes; a longer one becomes RUNTIME/batchmill-HASH.sock, where RUNTIME is
-// $XDG_RUNTIME_DIR or, without one, /tmp/batchmill-UID (made private by prepare_endpoint).
-std::string control_endpoint(const std::string& data_directory, const Environment& environment);
+// What a daemon serves besides the data directory's control socket if [queue] endpoint names
+// nothing else: ipc://DATA/queue.sock. A socket's path holds at most 107 bytes; a longer one
+// becomes RUNTIME/batchmill-HASH.sock, where RUNTIME is $XDG_RUNTIME_DIR or, without one,
+// /tmp/batchmill-UID (made private by prepare_endpoint).
+std::string default_queue_endpoint(const std::string& data_directory,
+                                   const Environment& environment);
 
-// What a daemon binds: the control endpoint, then [queue] endpoint if it is set and another one.
+// What a daemon binds besides: the default endpoint, then [queue] endpoint if it is set and another
+// one.
 std::vector<std::string> queue_endpoints(const DaemonConfig& config,
                                          const std::string& data_directory,
                                          const Environment& environment);
@@ -35,11 +38,6 @@ std::vector<std::string> queue_endpoints(const DaemonConfig& config,
 std::string server_key_file(const DaemonConfig& config, const std::string& data_directory);
 std::string allowed_clients_file(const DaemonConfig& config, const std::string& data_directory);
 inline constexpr const char* kServerKeyName = "server.key";
-
-// What a client connects to: `flag` (--endpoint) if not empty, else [queue] endpoint, else the
-// control endpoint.
-std::string client_endpoint(const std::string& flag, const DaemonConfig& config,
-                            const std::string& data_directory, const Environment& environment);
 
 // Makes sure that the directory of an ipc:// endpoint exists and, if this function made it or it is
 // batchmill's own under /tmp, is private. Call it before binding. Throws ConfigError.

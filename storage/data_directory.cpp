@@ -21,6 +21,29 @@ namespace {
 // Longest path that fits a Unix socket's address.
 constexpr std::size_t kMaxSocketPathBytes = 107;
 
+// /tmp/batchmill-UID, made private. Anyone may make names in /tmp: what is there must be a
+// directory of this user, or who made it could answer in the daemon's place.
+std::string own_runtime_directory() {
+  const std::string path = fmt::format("/tmp/batchmill-{}", ::getuid());
+  if (::mkdir(path.c_str(), 0700) == 0) return path;
+  int error = errno;
+  if (error == EEXIST) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    error = errno;
+    struct stat status {};
+    if (fd >= 0) {
+      error = ::fstat(fd, &status) != 0 ? errno : status.st_uid != ::geteuid() ? EPERM : 0;
+      if (error == 0 && (status.st_mode & 0077) != 0 && ::fchmod(fd, 0700) != 0) error = errno;
+      ::close(fd);
+    }
+    if (error == 0) return path;
+  }
+  throw StorageError(
+      StorageError::Kind::kIo,
+      fmt::format("the directory of the control socket, {}, cannot be used: {}", path,
+                  error == EPERM ? "it belongs to another user" : std::strerror(error)));
+}
+
 int read_pid(int fd) {
   char text[32] = {};
   const ssize_t size = ::pread(fd, text, sizeof(text) - 1, 0);
@@ -74,8 +97,16 @@ std::string DataDirectory::control_endpoint(const std::string& path) {
   std::string socket = path + "/control.sock";
   if (socket.size() > kMaxSocketPathBytes) {
     const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-    socket = fmt::format("{}/batchmill-control-{:016x}.sock", runtime != nullptr ? runtime : "/tmp",
+    const bool has_runtime = runtime != nullptr && *runtime != '\0';
+    socket = fmt::format("{}/batchmill-control-{:016x}.sock",
+                         has_runtime ? runtime : own_runtime_directory(),
                          XXH3_64bits(path.data(), path.size()));
+  }
+  if (socket.size() > kMaxSocketPathBytes) {
+    throw StorageError(StorageError::Kind::kIo,
+                       fmt::format("the paths of data directory {} and of XDG_RUNTIME_DIR are too "
+                                   "long for a socket (at most {} bytes)",
+                                   path, kMaxSocketPathBytes));
   }
   return "ipc://" + socket;
 }

@@ -19,7 +19,10 @@ class DataDirectory {
 
   const std::string& path() const { return path_; }
   std::string store_path() const { return path_ + "/store"; }
-  static std::string control_endpoint(const std::string& path);  // ipc://…, ≤ 107 bytes of path
+  // ipc://DATA/control.sock, which whoever holds the directory answers on. Where that has more than
+  // the 107 bytes of a socket's path: a socket in $XDG_RUNTIME_DIR or, without one, in
+  // /tmp/batchmill-UID, which is made, and must be this user's. Throws StorageError (kIo).
+  static std::string control_endpoint(const std::string& path);
 
   // Pid of the process that holds the directory exclusively, 0 if none does.
   static int holder(const std::string& path);

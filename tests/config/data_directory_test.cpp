@@ -66,7 +66,7 @@ TEST(DataDirectoryTest, RefusesAFileInItsPlace) {
 }
 
 TEST(EndpointTest, IsTheDataDirectorysSocket) {
-  EXPECT_EQ(control_endpoint("/data", {}), "ipc:///data/queue.sock");
+  EXPECT_EQ(default_queue_endpoint("/data", {}), "ipc:///data/queue.sock");
 }
 
 TEST(EndpointTest, MovesWhenThePathIsTooLongForASocket) {
@@ -74,15 +74,15 @@ TEST(EndpointTest, MovesWhenThePathIsTooLongForASocket) {
   const std::string name = "/queue.sock";
   const std::string fits = "/" + std::string(106 - name.size(), 'd');
   const std::string over = fits + "d";
-  EXPECT_EQ(control_endpoint(fits, environment), "ipc://" + fits + name);
-  const std::string moved = control_endpoint(over, environment);
+  EXPECT_EQ(default_queue_endpoint(fits, environment), "ipc://" + fits + name);
+  const std::string moved = default_queue_endpoint(over, environment);
   EXPECT_THAT(moved, testing::MatchesRegex("ipc:///run/user/1/batchmill-[0-9a-f]{16}\\.sock"));
-  EXPECT_EQ(moved, control_endpoint(over + "/", environment));
-  EXPECT_NE(moved, control_endpoint(over + "e", environment));
+  EXPECT_EQ(moved, default_queue_endpoint(over + "/", environment));
+  EXPECT_NE(moved, default_queue_endpoint(over + "e", environment));
 }
 
 TEST(EndpointTest, FallsBackToAPrivateDirectoryUnderTmp) {
-  const std::string endpoint = control_endpoint("/" + std::string(200, 'd'), {});
+  const std::string endpoint = default_queue_endpoint("/" + std::string(200, 'd'), {});
   const std::string own = "/tmp/batchmill-" + std::to_string(::getuid());
   EXPECT_THAT(endpoint, testing::StartsWith("ipc://" + own + "/batchmill-"));
   prepare_endpoint(endpoint);
@@ -94,10 +94,10 @@ TEST(EndpointTest, FallsBackToAPrivateDirectoryUnderTmp) {
 
 TEST(EndpointTest, RefusesARuntimeDirectoryThatIsTooLong) {
   const std::string path = "/" + std::string(200, 'd');
-  EXPECT_THROW(control_endpoint(path, {{"XDG_RUNTIME_DIR", path}}), ConfigError);
+  EXPECT_THROW(default_queue_endpoint(path, {{"XDG_RUNTIME_DIR", path}}), ConfigError);
 }
 
-TEST(EndpointTest, ServesTheControlSocketBesidesTheConfiguredEndpoint) {
+TEST(EndpointTest, ServesTheDefaultBesidesTheConfiguredEndpoint) {
   DaemonConfig config;
   EXPECT_THAT(queue_endpoints(config, "/data", {}), testing::ElementsAre("ipc:///data/queue.sock"));
   config.queue.endpoint = "tcp://127.0.0.1:5559";
@@ -105,14 +105,6 @@ TEST(EndpointTest, ServesTheControlSocketBesidesTheConfiguredEndpoint) {
               testing::ElementsAre("ipc:///data/queue.sock", "tcp://127.0.0.1:5559"));
   config.queue.endpoint = "ipc:///data/queue.sock";
   EXPECT_THAT(queue_endpoints(config, "/data", {}), testing::SizeIs(1));
-}
-
-TEST(EndpointTest, ClientPrefersFlagThenConfiguration) {
-  DaemonConfig config;
-  EXPECT_EQ(client_endpoint("", config, "/data", {}), "ipc:///data/queue.sock");
-  config.queue.endpoint = "tcp://h:1";
-  EXPECT_EQ(client_endpoint("", config, "/data", {}), "tcp://h:1");
-  EXPECT_EQ(client_endpoint("tcp://f:2", config, "/data", {}), "tcp://f:2");
 }
 
 }  // namespace
