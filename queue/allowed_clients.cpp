@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "queue/curve_keys.h"
+#include "queue/durable_name.h"
 
 namespace batchmill {
 namespace {
@@ -159,7 +160,8 @@ void edit_allowed_clients(const std::string& path,
   int error = errno;
   if (fd >= 0) ::close(fd);
   if (written) {
-    written = ::rename(part.c_str(), path.c_str()) == 0;
+    // A power cut must not bring a revoked key back.
+    written = ::rename(part.c_str(), path.c_str()) == 0 && make_name_durable(path);
     error = errno;
   }
   if (!written) fail(path, std::string("cannot be written: ") + std::strerror(error));

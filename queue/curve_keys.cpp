@@ -12,6 +12,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "queue/durable_name.h"
+
 namespace batchmill {
 namespace {
 
@@ -87,7 +89,7 @@ void write_secret_key(const std::string& path, const CurveKeys& keys) {
   // A umask may have taken what the owner needs.
   const bool written = ::fchmod(fd, 0600) == 0 &&
                        ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::fsync(fd) == 0;
+                       ::fsync(fd) == 0 && make_name_durable(path);
   if (written) return;
   const int error = errno;
   ::unlink(path.c_str());

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "queue/durable_name.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
@@ -90,6 +91,7 @@ void OutputFile::commit() {
   if (::close(fd) != 0) fail("cannot write");
   if (part_path_.empty()) return;
   if (::rename(part_path_.c_str(), path_.c_str()) != 0) fail("cannot replace");
+  if (!make_name_durable(path_)) fail("cannot sync the folder of");
 }
 
 void check_output_path(const std::string& flag, const std::string& path,

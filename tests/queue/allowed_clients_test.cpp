@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -10,6 +11,17 @@
 #include <string>
 
 #include "queue/curve_keys.h"
+
+namespace {
+int num_synced_directories = 0;
+}
+
+// In front of the system's: sees what is synced.
+extern "C" int fsync(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) ++num_synced_directories;
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 #include "queue/endpoint.h"
 
 namespace batchmill {
@@ -86,6 +98,15 @@ TEST_F(AllowedClientsTest, FollowsTheFile) {
   std::filesystem::remove(path_);
   EXPECT_TRUE(allowed.refresh());
   EXPECT_EQ(allowed.find(client.key), nullptr);
+}
+
+TEST_F(AllowedClientsTest, ARevokedKeyStaysRevokedAfterAPowerCut) {
+  int before = num_synced_directories;
+  edit_allowed_clients(path_, [](auto& clients) { clients.clear(); });
+  EXPECT_EQ(num_synced_directories, before + 1);
+  before = num_synced_directories;
+  write_secret_key(path_ + ".secret", new_curve_keys());
+  EXPECT_EQ(num_synced_directories, before + 1);
 }
 
 TEST_F(AllowedClientsTest, RefusesAFileThatOthersMayWrite) {
