@@ -1,7 +1,6 @@
 #include "storage/money.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace batchmill {
 namespace {
@@ -26,36 +25,6 @@ std::string format_decimal(bool negative, UnsignedPicos units, std::size_t decim
 }
 
 }  // namespace
-
-std::optional<std::int64_t> parse_price(std::string_view text) {
-  constexpr std::size_t kDecimals = 6;
-  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-  const std::size_t point = text.find('.');
-  const std::string_view whole = text.substr(0, point);
-  const std::string_view fraction =
-      point == std::string_view::npos ? std::string_view() : text.substr(point + 1);
-  if (whole.empty() || fraction.size() > kDecimals) return std::nullopt;
-  if (point != std::string_view::npos && fraction.empty()) return std::nullopt;
-  std::string digits(whole);
-  digits += fraction;
-  digits.append(kDecimals - fraction.size(), '0');
-  std::int64_t value = 0;
-  for (char c : digits) {
-    if (c < '0' || c > '9') return std::nullopt;
-    const std::int64_t digit = c - '0';
-    if (value > (kMax - digit) / 10) return std::nullopt;
-    value = value * 10 + digit;
-  }
-  return value;
-}
-
-std::string format_price(std::int64_t price) {
-  const bool negative = price < 0;
-  const UnsignedPicos units =
-      negative ? UnsignedPicos{0} - static_cast<UnsignedPicos>(static_cast<Picos>(price))
-               : static_cast<UnsignedPicos>(price);
-  return format_decimal(negative, units, 6);
-}
 
 std::string format_picos(Picos amount) {
   const bool negative = amount < 0;

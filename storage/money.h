@@ -1,10 +1,8 @@
-// Exact money: prices in, amounts out, integers all the way. Pure functions.
+// Exact money: integers all the way. Pure functions.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 
 namespace batchmill {
 
@@ -21,12 +19,6 @@ struct Price {
   std::int64_t output = 0;
   bool operator==(const Price&) const = default;
 };
-
-// "0.15" → 150000. Digits with at most one point and at most 6 decimals, no sign, no exponent, at
-// most 9,223,372,036,854.775807; absent otherwise.
-std::optional<std::int64_t> parse_price(std::string_view text);
-// 150000 → "0.15".
-std::string format_price(std::int64_t price);
 
 // All decimals that count, never rounded: 0 → "0", 1 → "0.000000000001", −1.5 × 10^12 → "-1.5".
 std::string format_picos(Picos amount);

@@ -206,12 +206,6 @@ std::string encode_line_head(const StoredLine& line, std::int64_t queued_us) {
   return out.take();
 }
 
-std::string encode_line(const StoredLine& line, std::int64_t queued_us) {
-  std::string bytes = encode_line_head(line, queued_us);
-  if (line.num_lines == 1) bytes += line.bytes;
-  return bytes;
-}
-
 StoredLine decode_line(Place place, std::string_view bytes, std::uint64_t line) {
   RecordReader in(place, bytes, kVersion);
   StoredLine out;

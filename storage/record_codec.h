@@ -35,7 +35,6 @@ void decode_upload(Place place, std::string_view bytes, JobState& state);
 std::string encode_progress(const JobState& state);
 void decode_progress(Place place, std::string_view bytes, JobState& state);
 
-std::string encode_line(const StoredLine& line, std::int64_t queued_us);
 // What stands before a line's bytes, or all that is kept of blank lines in a row.
 std::string encode_line_head(const StoredLine& line, std::int64_t queued_us);
 // The line number is the key's.

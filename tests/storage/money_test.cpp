@@ -50,30 +50,6 @@ TEST(MoneyTest, CostsEqualSchoolbookArithmetic) {
   }
 }
 
-TEST(MoneyTest, ParsedPricesFormatBack) {
-  std::mt19937_64 random(8);
-  for (int i = 0; i < 2'000; ++i) {
-    const auto price = static_cast<std::int64_t>(random() >> (1 + random() % 63));
-    EXPECT_EQ(parse_price(format_price(price)), price);
-  }
-}
-
-TEST(MoneyTest, ParsesPricesExactly) {
-  EXPECT_EQ(parse_price("0.15"), 150'000);
-  EXPECT_EQ(parse_price("15"), 15'000'000);
-  EXPECT_EQ(parse_price("0.000001"), 1);
-  EXPECT_EQ(parse_price("0"), 0);
-  EXPECT_EQ(parse_price("007.50"), 7'500'000);
-  EXPECT_EQ(parse_price("9223372036854.775807"), INT64_MAX);
-}
-
-TEST(MoneyTest, RefusesWhatIsNoPrice) {
-  for (const char* text : {"", ".", ".5", "5.", "-1", "+1", "1e3", "1.2345678", "1,5", " 1", "1 ",
-                           "9223372036854.775808", "99999999999999999999", "0x1", "1.2.3", "NaN"}) {
-    EXPECT_EQ(parse_price(text), std::nullopt) << text;
-  }
-}
-
 TEST(MoneyTest, FormatsWithoutRounding) {
   EXPECT_EQ(format_picos(0), "0");
   EXPECT_EQ(format_picos(1), "0.000000000001");
@@ -83,8 +59,6 @@ TEST(MoneyTest, FormatsWithoutRounding) {
   EXPECT_EQ(format_picos(10'000'000'000'000), "10");
   EXPECT_EQ(format_picos(cost_of(UINT64_MAX, INT64_MAX)),
             "170141183460469231704017187.605319778305");
-  EXPECT_EQ(format_price(150'000), "0.15");
-  EXPECT_EQ(format_price(0), "0");
 }
 
 }  // namespace

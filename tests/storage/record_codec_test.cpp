@@ -294,7 +294,7 @@ TEST(RecordCodecTest, LinesReadBackByteForByte) {
   RandomRecords random;
   for (int i = 0; i < 100; ++i) {
     StoredLine line{random.number(), random.text(), random.flag()};
-    const std::string bytes = codec::encode_line(line, 55);
+    const std::string bytes = codec::encode_line_head(line, 55) + line.bytes;
     const StoredLine read = codec::decode_line(kPlace, bytes, line.line);
     EXPECT_EQ(read.bytes, line.bytes);
     EXPECT_EQ(read.too_long, line.too_long);
