@@ -76,7 +76,7 @@ class Checker {
   }
 
   void check_plan() {
-    const bool may_hold_ended = database_.get(Family::kMeta, "drain", snapshot_).has_value();
+    const bool may_hold_ended = database_.get(Family::kMeta, keys::kDrain, snapshot_).has_value();
     for (Database::Cursor cursor(database_, Family::kPlan, {}, {}, snapshot_); cursor.valid();
          cursor.next()) {
       ++report_.plan_entries;
@@ -169,10 +169,7 @@ class Checker {
         problem("done: does not name the result of " + name(key));
       }
       const LedgerRow row = ledger_of(result);
-      truth.counters.completed += row.completed;
-      truth.counters.failed += row.failed;
-      truth.counters.usage += row.usage;
-      truth.counters.result_bytes += result.output.size();
+      truth.counters.add(result);
       truth
           .ledger[{job.id, day_of(result.times.finished_us / 1'000'000), row.model, row.currency,
                    row.price_version}]

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "storage/info_log.h"
+#include "storage/keys.h"
 #include "storage/log_scan.h"
 #include "storage/sum_operator.h"
 
@@ -202,8 +203,8 @@ std::optional<LogTear> find_tear(rocksdb::DBOptions options, const std::string& 
   const std::unique_ptr<rocksdb::DB> db(opened);
   std::string value;
   const bool names_syncs =
-      db->Get(rocksdb::ReadOptions(), handles[static_cast<std::size_t>(Family::kMeta)], kSyncedKey,
-              &value)
+      db->Get(rocksdb::ReadOptions(), handles[static_cast<std::size_t>(Family::kMeta)],
+              slice(keys::kSynced), &value)
           .ok();
   for (rocksdb::ColumnFamilyHandle* handle : handles) {
     db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();

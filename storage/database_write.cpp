@@ -2,7 +2,7 @@
 // BATCHMILL_FAIL_POINTS, gets a program that ends where the test says (fail_point.h).
 #include "storage/database.h"
 #include "storage/fail_point.h"
-#include "storage/log_scan.h"
+#include "storage/keys.h"
 #include "storage/record_codec.h"
 
 namespace batchmill {
@@ -26,7 +26,8 @@ void Database::write(rocksdb::WriteBatch& batch, bool durable,
   }
   BATCHMILL_FAIL_POINT(what, "before");
   // For who finds a hole in the log after a power cut.
-  check(batch.Put(handle(Family::kMeta), kSyncedKey, codec::encode_number(synced_sequence_)));
+  const rocksdb::Slice synced(keys::kSynced.data(), keys::kSynced.size());
+  check(batch.Put(handle(Family::kMeta), synced, codec::encode_number(synced_sequence_)));
   rocksdb::WriteOptions options;
   options.sync = durable && sync_;
   rocksdb::Status status = db_->Write(options, &batch);

@@ -8,6 +8,12 @@ std::int64_t JobState::end_time_s() const {
   return std::max({completed_at_s, failed_at_s, expired_at_s, cancelled_at_s});
 }
 
+void JobCounters::add(const LineResult& result) {
+  ++(result.outcome == LineOutcome::kCompleted ? completed : failed);
+  usage += result.usage;
+  result_bytes += result.output.size();
+}
+
 bool Job::ended() const { return state.end_time_s() != 0; }
 
 std::string_view Job::status() const {

@@ -70,6 +70,7 @@ struct JobCounters {
   std::uint64_t failed = 0;
   LineUsage usage;
   std::uint64_t result_bytes = 0;
+  void add(const LineResult& result);
   bool operator==(const JobCounters&) const = default;
 };
 

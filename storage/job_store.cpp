@@ -12,12 +12,6 @@
 namespace batchmill {
 namespace {
 
-constexpr std::string_view kSchemaKey = "schema";
-constexpr std::string_view kClockKey = "clock";
-constexpr std::string_view kSerialKey = "serial";
-constexpr std::string_view kDrainKey = "drain";
-constexpr std::string_view kRebuildKey = "rebuilding";
-
 bool differ(const std::string& a, const std::string& b) {
   return !a.empty() && !b.empty() && a != b;
 }
@@ -60,18 +54,18 @@ Store::Store(const std::string& directory, const StorageOptions& options, Mode m
     const auto value = database_.get(Family::kMeta, key);
     return value ? codec::decode_number({"meta", key}, *value) : 0;
   };
-  last_us_ = static_cast<std::int64_t>(number(kClockKey));
-  last_serial_ = number(kSerialKey);
-  drain_wanted_ = database_.get(Family::kMeta, kDrainKey).has_value();
+  last_us_ = static_cast<std::int64_t>(number(keys::kClock));
+  last_serial_ = number(keys::kSerial);
+  drain_wanted_ = database_.get(Family::kMeta, keys::kDrain).has_value();
   load_jobs();
   // A rebuild that was cut off left sums behind that are not whole.
-  if (!database_.read_only() && database_.get(Family::kMeta, kRebuildKey)) rebuild();
+  if (!database_.read_only() && database_.get(Family::kMeta, keys::kRebuilding)) rebuild();
 }
 
 void Store::check_schema() {
-  const auto schema = database_.get(Family::kMeta, kSchemaKey);
+  const auto schema = database_.get(Family::kMeta, keys::kSchema);
   if (schema) {
-    const std::uint64_t version = codec::decode_number({"meta", kSchemaKey}, *schema);
+    const std::uint64_t version = codec::decode_number({"meta", keys::kSchema}, *schema);
     if (version > kSchemaVersion) {
       throw StorageError(StorageError::Kind::kNewerSchema,
                          "the store was written by a newer program (schema " +
@@ -85,30 +79,34 @@ void Store::check_schema() {
   }
   if (Database::Cursor(database_, Family::kJobs, {}, {}).valid()) {
     throw StorageError(StorageError::Kind::kDamaged,
-                       "the store is damaged: column family meta, key " + keys::hex(kSchemaKey) +
+                       "the store is damaged: column family meta, key " + keys::hex(keys::kSchema) +
                            ": the schema version is missing");
   }
   rocksdb::WriteBatch batch;
-  put(batch, Family::kMeta, kSchemaKey, codec::encode_number(kSchemaVersion));
+  put(batch, Family::kMeta, keys::kSchema, codec::encode_number(kSchemaVersion));
   database_.write(batch, true, "set_schema");
 }
 
-void Store::load_jobs() {
+std::vector<JobId> Store::job_ids() const {
+  std::vector<JobId> ids;
   std::string at;
-  while (true) {
+  do {
     Database::Cursor cursor(database_, Family::kJobs, at, {});
-    if (!cursor.valid()) return;
+    if (!cursor.valid()) break;
     if (cursor.key().size() != keys::kJobBytes + 1) {
       codec::throw_damaged({"jobs", cursor.key()}, "no job key");
     }
-    const JobId id = keys::get_job(cursor.key().data());
-    at = keys::behind(keys::job_prefix(id));
+    ids.push_back(keys::get_job(cursor.key().data()));
+    at = keys::behind(keys::job_prefix(ids.back()));
+  } while (!at.empty());
+  return ids;
+}
+
+void Store::load_jobs() {
+  for (const JobId& id : job_ids()) {
     std::optional<Job> job = read_job(id, nullptr);
-    if (!job) codec::throw_damaged({"jobs", cursor.key()}, "a part of the job is missing");
-    if (!job->ended()) {
-      live_jobs_.emplace(id, std::make_shared<LiveJob>(std::move(*job)));
-    }
-    if (at.empty()) return;
+    if (!job) codec::throw_damaged({"jobs", keys::job_prefix(id)}, "a part of the job is missing");
+    if (!job->ended()) live_jobs_.emplace(id, std::make_shared<LiveJob>(std::move(*job)));
   }
 }
 
@@ -254,7 +252,7 @@ std::int64_t Store::clock_us(std::int64_t now_us, rocksdb::WriteBatch& batch) {
   while (last_us < now_us && !last_us_.compare_exchange_weak(last_us, now_us)) {
   }
   const std::int64_t us = std::max(last_us, now_us);
-  put(batch, Family::kMeta, kClockKey, codec::encode_number(static_cast<std::uint64_t>(us)));
+  put(batch, Family::kMeta, keys::kClock, codec::encode_number(static_cast<std::uint64_t>(us)));
   return us;
 }
 

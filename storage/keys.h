@@ -34,6 +34,14 @@ std::string behind(std::string_view prefix);
 enum class JobPart : char { kCounters = 'c', kRequest = 'r', kState = 's', kUpload = 'u' };
 std::string job_key(const JobId& id, JobPart part);
 
+// meta: what there is one of.
+inline constexpr std::string_view kSchema = "schema";
+inline constexpr std::string_view kClock = "clock";  // the latest time given, µs
+inline constexpr std::string_view kSerial = "serial";  // of the newest plan entry
+inline constexpr std::string_view kDrain = "drain";  // ended jobs may have plan entries
+inline constexpr std::string_view kRebuilding = "rebuilding";
+inline constexpr std::string_view kSynced = "synced";  // see log_scan.h
+
 // meta: the job that a user's key names. Each owner has keys of its own; "" is the operator.
 std::string idempotency_key(std::string_view owner, std::string_view key);
 

@@ -146,13 +146,7 @@ void Store::read_line_ledger(const JobId& id, std::uint64_t first_line,
 
 void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by, const LedgerSink& sink,
                         const std::optional<std::string>& owner) const {
-  std::vector<JobId> ids;
-  if (id) {
-    ids.push_back(*id);
-  } else {
-    for (const Job& job : list(std::nullopt, SIZE_MAX, "", owner)) ids.push_back(job.id);
-    std::ranges::reverse(ids);
-  }
+  const std::vector<JobId> ids = id ? std::vector{*id} : job_ids();
   RowSums<std::string> sums;  // by model or day
   for (const JobId& job_id : ids) {
     const std::optional<Job> job = read_job(job_id, nullptr);
@@ -160,6 +154,7 @@ void Store::read_ledger(const std::optional<JobId>& id, LedgerBy by, const Ledge
       if (id) throw StorageError(StorageError::Kind::kMissing, "no job " + job_id.to_string());
       continue;
     }
+    if (!id && owner && job->request.owner != *owner) continue;
     if (by == LedgerBy::kLine) {
       read_line_ledger(job_id, 0, sink);
       continue;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "storage/error.h"
+#include "storage/keys.h"
 
 namespace batchmill {
 namespace {
@@ -137,7 +138,7 @@ class SyncedNumber : public rocksdb::WriteBatch::Handler {
   rocksdb::Status PutCF(std::uint32_t, const rocksdb::Slice& key,
                         const rocksdb::Slice& value) override {
     // A version byte and the number, big-endian. Nothing may be thrown through RocksDB.
-    if (key == rocksdb::Slice(kSyncedKey) && value.size() == 9) {
+    if (key.ToStringView() == keys::kSynced && value.size() == 9) {
       std::uint64_t number = 0;
       for (std::size_t i = 1; i < value.size(); ++i) {
         number = number << 8 | static_cast<unsigned char>(value[i]);

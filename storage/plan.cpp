@@ -124,7 +124,7 @@ void Store::replace_plan(std::span<const PlanKey> old_keys, std::span<const Plan
     new_keys.push_back(make_plan_key(entry));
     put(batch, Family::kPlan, new_keys.back(), codec::encode_plan_entry(entry, ++serial));
   }
-  put(batch, Family::kMeta, "serial", codec::encode_number(serial));
+  put(batch, Family::kMeta, keys::kSerial, codec::encode_number(serial));
   database_.write(batch, false, "replace_plan");
   fronts.written(new_keys, serial);
   const std::unique_lock jobs_lock(jobs_mutex_);
@@ -152,7 +152,7 @@ bool Store::drain_plan(std::size_t max_entries) {
     from = std::string(cursor.key()) + '\0';
   }
   const bool is_done = at_end && !drain_again_;
-  if (is_done) erase(batch, Family::kMeta, "drain");
+  if (is_done) erase(batch, Family::kMeta, keys::kDrain);
   database_.write(batch, false, "drain_plan");
   plan_deletions_ += num_erased;
   drain_from_ = at_end ? std::string() : std::move(from);

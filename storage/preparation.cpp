@@ -105,7 +105,8 @@ bool Store::commit_prepared(const JobId& id, Prepared prepared, std::int64_t now
     }
   }
   if (state.in_progress_at_s == 0 && !live->job.request.strict) state.in_progress_at_s = seconds;
-  if (serial != last_serial_) put(batch, Family::kMeta, "serial", codec::encode_number(serial));
+  if (serial != last_serial_)
+    put(batch, Family::kMeta, keys::kSerial, codec::encode_number(serial));
   put_progress(batch, id, state);
   // Without failures nothing becomes visible: what a power cut takes away is prepared again.
   database_.write(batch, has_failures, "commit_prepared");

@@ -33,17 +33,16 @@ std::uint64_t table_bytes(const Database& database) {
 }  // namespace
 
 StoreCare::PruneReport Store::prune(std::int64_t ended_before_s, const std::atomic<bool>& stop) {
-  const auto is_old = [&](const Job& job) {
-    return job.ended() && job.state.end_time_s() < ended_before_s;
+  const auto is_old = [&](const Job& candidate) {
+    return candidate.ended() && candidate.state.end_time_s() < ended_before_s;
   };
-  std::vector<JobId> old;
-  for (const Job& job : list(std::nullopt, SIZE_MAX, "", std::nullopt)) {
-    if (is_old(job)) old.push_back(job.id);
-  }
   PruneReport report;
   // The oldest first, so that what a stop leaves is the newer part.
-  for (auto id = old.rbegin(); id != old.rend() && !stop; ++id) {
-    while (!prune_job(*id, report) && !stop) drain_plan(kDrainEntries);
+  for (const JobId& id : job_ids()) {
+    if (stop) break;
+    const std::optional<Job> found = job(id);
+    if (!found || !is_old(*found)) continue;
+    while (!prune_job(id, report) && !stop) drain_plan(kDrainEntries);
   }
   return report;
 }

@@ -16,20 +16,20 @@ void Store::rebuild() {
   const std::lock_guard lock(state_mutex_);
   rocksdb::WriteBatch wipe;
   // While this mark is there, opening the store starts over.
-  put(wipe, Family::kMeta, "rebuilding", codec::encode_number(1));
-  erase(wipe, Family::kMeta, "drain");
+  put(wipe, Family::kMeta, keys::kRebuilding, codec::encode_number(1));
+  erase(wipe, Family::kMeta, keys::kDrain);
   database_.write(wipe, true, "rebuild_wipe");
   // Their files go unread: a damaged one is no hindrance.
   for (Family family : {Family::kIds, Family::kPlan, Family::kPrompts, Family::kAttempts,
                         Family::kDone, Family::kLedger}) {
     database_.clear(family);
   }
-  for (const Job& listed : list(std::nullopt, SIZE_MAX, "", std::nullopt)) {
-    const std::optional<Job> job = read_job(listed.id, nullptr);
+  for (const JobId& id : job_ids()) {
+    const std::optional<Job> job = read_job(id, nullptr);
     if (job) rebuild_job(*job);
   }
   rocksdb::WriteBatch done;
-  erase(done, Family::kMeta, "rebuilding");
+  erase(done, Family::kMeta, keys::kRebuilding);
   database_.write(done, true, "rebuild_done");
   drain_wanted_ = drain_again_ = false;
   drain_from_.clear();
@@ -73,10 +73,7 @@ void Store::rebuild_job(const Job& job) {
                     keys::ledger_key({job.id, day_of(result.times.finished_us / 1'000'000),
                                       row.model, row.currency, row.price_version}),
                     codec::encode_ledger(row)));
-    counters.completed += row.completed;
-    counters.failed += row.failed;
-    counters.usage += result.usage;
-    counters.result_bytes += result.output.size();
+    counters.add(result);
     // Results come in line order, so the first that carries an id owns it, unless it says itself
     // that an earlier line, which is still pending, does.
     if (result.has_custom_id && result.error_code != "duplicate_custom_id" &&

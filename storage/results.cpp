@@ -51,12 +51,8 @@ void Store::put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64
   job.ledger[keys::ledger_key({result.key.job, day_of(result.times.finished_us / 1'000'000),
                                row.model, row.currency, row.price_version})]
       .add(row);
-  for (JobCounters* counters : {&job.added, &job.counters}) {
-    counters->completed += row.completed;
-    counters->failed += row.failed;
-    counters->usage += result.usage;
-    counters->result_bytes += result.output.size();
-  }
+  job.added.add(result);
+  job.counters.add(result);
 }
 
 void Store::put_sums(rocksdb::WriteBatch& batch, const JobId& id, const Pending& job) const {
@@ -188,7 +184,7 @@ void Store::write_end(const LiveJobPtr& live, const JobState& ended, rocksdb::Wr
   const bool has_leftovers = counters.completed + counters.failed < ended.request_lines;
   if (has_leftovers) {
     erase_prefix(batch, Family::kAttempts, keys::job_prefix(id));
-    put(batch, Family::kMeta, "drain", codec::encode_number(1));
+    put(batch, Family::kMeta, keys::kDrain, codec::encode_number(1));
   }
   // Prefixes that have not been measured never will be, also of a job that has all its answers and
   // ends in its upload.

@@ -119,6 +119,7 @@ class Store : public JobStore {
   LiveJobPtr live(const JobId& id) const;  // null: ended or unknown
   LiveJobPtr live_or_throw_unknown(const JobId& id) const;
   bool is_live(const JobId& id) const { return live(id) != nullptr; }
+  std::vector<JobId> job_ids() const;  // of all jobs, the oldest first
   // As the database has it; counters without what ended with the job.
   std::optional<Job> read_job(const JobId& id, const rocksdb::Snapshot* snapshot) const;
 
