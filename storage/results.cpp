@@ -42,7 +42,8 @@ void Store::put_result(rocksdb::WriteBatch& batch, LineResult result, std::int64
   if (result.times.queued_us == 0) {
     if (const auto stored = line(result.key)) result.times.queued_us = stored->queued_us;
   }
-  if (result.times.finished_us == 0) result.times.finished_us = now_s * 1'000'000;
+  // The clock that never goes back, to the second.
+  result.times.finished_us = std::max(result.times.finished_us, now_s * 1'000'000);
   const std::uint64_t sequence = job.next_done++;
   put(batch, Family::kResults, key, codec::encode_result(result, sequence));
   put(batch, Family::kDone, keys::line_key({result.key.job, sequence}),

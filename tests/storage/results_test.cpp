@@ -185,5 +185,17 @@ TEST_F(ResultsTest, ManyWritersAndReadersSeeWholeGroups) {
   expect_sound();
 }
 
+TEST_F(ResultsTest, LinesEndNoEarlierThanThoseBeforeThemWhenTheClockIsSetBack) {
+  const JobId id = prepared_job(2);
+  LineResult first = make_result(id, 1), second = make_result(id, 2);
+  first.times.finished_us = kNowUs + 86'400'000'000;
+  ASSERT_TRUE(store_->commit_results({&first, 1}, {}, kNowS + 86'400).front());
+  ASSERT_TRUE(store_->commit_results({&second, 1}, {}, kNowS).front());
+  EXPECT_GE(store_->result({id, 2})->times.finished_us, first.times.finished_us);
+  int num_rows = 0;
+  store_->read_ledger(id, LedgerBy::kDay, [&](const LedgerRow&) { ++num_rows; });
+  EXPECT_EQ(num_rows, 1);
+}
+
 }  // namespace
 }  // namespace batchmill
