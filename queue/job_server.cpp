@@ -18,6 +18,8 @@
 
 #include "queue/allowed_clients.h"
 #include "queue/connections.h"
+#include "queue/epoll_guard.h"
+#include "queue/host_watch.h"
 #include "queue/listener.h"
 #include "queue/receipt.h"
 #include "queue/socket_events.h"
@@ -37,8 +39,6 @@ constexpr int kLastRetryMs = 50;
 constexpr int kDrainTurns = 8;
 constexpr int kLingerMs = 800;  // with the turns above: 1 s
 constexpr int kHandshakeMs = 10'000;
-constexpr int kHeartbeatMs = 10'000;
-constexpr int kHeartbeatTimeoutMs = 30'000;
 // Clients that may be connected without being served, until others leave.
 constexpr std::size_t kMinWaiting = 16;
 constexpr std::uint64_t kCurveBytes = 64;  // a frame that travels encrypted is longer, by 33 bytes
@@ -81,12 +81,12 @@ class JobServer::Impl {
         connections_(max_served() + std::max(max_served(), kMinWaiting),
                      2 * options_.max_message_bytes + kUnfinishedSlackBytes),
         router_(context_, zmq::socket_type::router) {
+    guard_epoll();
     router_.set(zmq::sockopt::router_mandatory, true);
     router_.set(zmq::sockopt::sndhwm, kAnswersInPipe);
     router_.set(zmq::sockopt::rcvhwm, kMessagesInPipe);
     router_.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-    router_.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
-    router_.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
+    watch_host(router_);
     router_.set(zmq::sockopt::linger, 0);
     const std::uint64_t most_bytes =
         std::max<std::uint64_t>(options_.max_message_bytes, kMaxHeaderBytes);

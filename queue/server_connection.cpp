@@ -11,6 +11,8 @@
 #include <zmq.hpp>
 
 #include "queue/endpoint.h"
+#include "queue/epoll_guard.h"
+#include "queue/host_watch.h"
 #include "queue/job_client.h"
 #include "queue/socket_events.h"
 #include "queue/socket_path.h"
@@ -21,8 +23,6 @@ namespace {
 constexpr int kMessagesInPipe = 16;
 constexpr int kFirstBackoffMs = 10;
 constexpr int kLastBackoffMs = 500;
-constexpr int kHeartbeatMs = 10'000;
-constexpr int kHeartbeatTimeoutMs = 30'000;
 
 }  // namespace
 
@@ -88,14 +88,14 @@ void ServerConnection::connect() {
     throw std::invalid_argument(error.what());
   }
   try {
+    guard_epoll();
     sockets_->dealer = zmq::socket_t(sockets_->context, zmq::socket_type::dealer);
     zmq::socket_t& dealer = sockets_->dealer;
     dealer.set(zmq::sockopt::linger, 0);
     dealer.set(zmq::sockopt::sndhwm, kMessagesInPipe);
     dealer.set(zmq::sockopt::reconnect_ivl, kFirstBackoffMs);
     dealer.set(zmq::sockopt::reconnect_ivl_max, kLastBackoffMs);
-    dealer.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
-    dealer.set(zmq::sockopt::heartbeat_timeout, kHeartbeatTimeoutMs);
+    watch_host(dealer);
     dealer.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kMaxAnswerBytes));
     if (keys_) {
       dealer.set(zmq::sockopt::curve_serverkey, keys_->server_public_key);

@@ -131,6 +131,20 @@ TEST_F(OverloadTest, AFrameOfTwoGigabytesIsRefusedByItsHead) {
   }
 }
 
+// libzmq would end the process: queue/epoll_guard.h.
+TEST_F(OverloadTest, APeerMayLeaveWithHeartbeatsBehindAFullPipe) {
+  start();
+  std::string flood = ZmtpPeer::frame_bytes(kHello);
+  for (int i = 0; i < 1'000; ++i) flood += ZmtpPeer::frame_bytes(kEcho) + ZmtpPeer::ping_bytes();
+  for (std::size_t round = 0; round < 40; ++round) {
+    ZmtpPeer peer(endpoints_[round % 2]);
+    ASSERT_TRUE(peer.shake_hands("DEALER"));
+    peer.send_bytes(flood);
+  }
+  expect_service();
+  wait_for([&] { return counts().connections == 1; });
+}
+
 TEST_F(OverloadTest, GarbageEndsItsOwnConnectionOnly) {
   start();
   const std::string noise(100'000, '\xa5');

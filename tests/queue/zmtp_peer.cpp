@@ -65,6 +65,11 @@ std::string big_endian(std::uint64_t value, int bytes) {
   return out;
 }
 
+std::string frame_head(std::uint64_t size, bool more) {
+  const auto flags = static_cast<char>((size > 255 ? kLong : 0) | (more ? kMore : 0));
+  return flags + big_endian(size, size > 255 ? 8 : 1);
+}
+
 }  // namespace
 
 ZmtpPeer::ZmtpPeer(const std::string& endpoint) : ZmtpPeer(connect_to(endpoint)) {}
@@ -109,9 +114,17 @@ bool ZmtpPeer::send_bytes(std::string_view bytes) {
   return true;
 }
 
+std::string ZmtpPeer::frame_bytes(std::string_view body) {
+  return frame_head(body.size(), false).append(body);
+}
+
+std::string ZmtpPeer::ping_bytes() {
+  const std::string ping("\x04PING\0\0", 7);
+  return std::string{static_cast<char>(kCommand), static_cast<char>(ping.size())} + ping;
+}
+
 bool ZmtpPeer::send_frame_head(std::uint64_t size, bool more) {
-  const auto flags = static_cast<char>((size > 255 ? kLong : 0) | (more ? kMore : 0));
-  return send_bytes(flags + big_endian(size, size > 255 ? 8 : 1));
+  return send_bytes(frame_head(size, more));
 }
 
 bool ZmtpPeer::send_frame(std::string_view body, bool more) {

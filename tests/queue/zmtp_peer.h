@@ -24,6 +24,9 @@ class ZmtpPeer {
   // Greeting and READY of both ends, mechanism NULL. False when the other end has left.
   bool shake_hands(std::string_view socket_type);
 
+  static std::string frame_bytes(std::string_view body);  // the last of a message
+  static std::string ping_bytes();  // a heartbeat, which the other end answers at once
+
   // False when the other end has left, or does not read for 10 s.
   bool send_bytes(std::string_view bytes);
   bool send_frame(std::string_view body, bool more = false);

@@ -264,6 +264,19 @@ void replays(const Target& target, std::uint64_t, const std::stop_token& stop) {
   }
 }
 
+// Gone while the daemon has not read all that was sent, heartbeats among it.
+void heartbeats_of_the_gone(const Target& target, std::uint64_t, const std::stop_token& stop) {
+  std::string flood;
+  for (int i = 0; i < 500; ++i) {
+    flood += ZmtpPeer::frame_bytes(R"({"op":"request","id":"p","what":"list","limit":1})");
+    flood += ZmtpPeer::ping_bytes();
+  }
+  for (int i = 0; i < target.connections / 100 && !stop.stop_requested(); ++i) {
+    const auto peer = welcomed(endpoint_of(target, i));
+    if (peer != nullptr) peer->send_bytes(flood);
+  }
+}
+
 constexpr HostileKind kKinds[] = {
     {"connections that say nothing", crowd_that_is_silent},
     {"connections that say hello and stay", crowd_that_says_hello},
@@ -278,6 +291,7 @@ constexpr HostileKind kKinds[] = {
     {"uploads beyond their credit", uploads_beyond_their_credit},
     {"uploads begun and left", uploads_that_are_left},
     {"replays", replays},
+    {"heartbeats of the gone", heartbeats_of_the_gone},
 };
 
 }  // namespace
