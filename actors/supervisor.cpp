@@ -140,20 +140,23 @@ std::string loss_text(const DeviceStates::State& state) {
   return fmt::format("the device {} is lost ({})", state.name, state.reason);
 }
 
-// Loads the model of a lost device onto another one, which takes as long as that takes: an actor of
-// its own does it, in a thread of its own.
-void replace_device(Self self, const Setup& setup, std::uint32_t lost) {
-  self->spawn<caf::detached>([=, supervisor = caf::actor_cast<caf::actor>(self)] {
-    try {
-      if (std::optional<DeviceSetup> device = setup->replace(lost)) {
-        caf::anon_send(supervisor, replaced_atom::value, std::move(*device));
-      } else {
-        caf::anon_send(supervisor, lost_atom::value, lost, std::string());
-      }
-    } catch (const std::exception& error) {
-      caf::anon_send(supervisor, lost_atom::value, lost, std::string(error.what()));
+// Loads the model of a lost device onto another one, which takes as long as that takes.
+void load_replacement(const caf::actor& supervisor, const Setup& setup, std::uint32_t lost) {
+  try {
+    if (std::optional<DeviceSetup> device = setup->replace(lost)) {
+      caf::anon_send(supervisor, replaced_atom::value, std::move(*device));
+    } else {
+      caf::anon_send(supervisor, lost_atom::value, lost, std::string());
     }
-  });
+  } catch (const std::exception& error) {
+    caf::anon_send(supervisor, lost_atom::value, lost, std::string(error.what()));
+  }
+}
+
+// An actor of its own loads it, in a thread of its own. It takes arguments rather than what a
+// closure holds: CAF 0.17 reads those of a function that has none through a null pointer.
+void replace_device(Self self, const Setup& setup, std::uint32_t lost) {
+  self->spawn<caf::detached>(load_replacement, caf::actor_cast<caf::actor>(self), setup, lost);
 }
 
 void on_lost(Self self, const Context& context, const Setup& setup, std::uint32_t device) {
