@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -14,6 +15,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "queue/socket_events.h"
 #include "tests/queue/memory_intake.h"
 
 namespace batchmill {
@@ -25,14 +27,11 @@ constexpr int kDeadline_ms = 20'000;
 class RawPeer {
  public:
   explicit RawPeer(const std::string& endpoint, int receive_hwm = 1000)
-      : socket_(context_, zmq::socket_type::dealer), monitor_(context_, zmq::socket_type::pair) {
+      : socket_(context_, zmq::socket_type::dealer),
+        events_(context_, socket_, ZMQ_EVENT_DISCONNECTED) {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::rcvhwm, receive_hwm);
     socket_.set(zmq::sockopt::rcvtimeo, kDeadline_ms);
-    zmq_socket_monitor(socket_.handle(), "inproc://m", ZMQ_EVENT_DISCONNECTED);
-    monitor_.set(zmq::sockopt::linger, 0);
-    monitor_.set(zmq::sockopt::rcvtimeo, kDeadline_ms);
-    monitor_.connect("inproc://m");
     socket_.connect(endpoint);
   }
 
@@ -58,8 +57,9 @@ class RawPeer {
   }
 
   bool wait_until_disconnected() {
-    zmq::message_t frame;
-    return monitor_.recv(frame).has_value();
+    zmq::pollitem_t item = {events_.poll_handle(), 0, ZMQ_POLLIN, 0};
+    return zmq::poll(&item, 1, std::chrono::milliseconds(kDeadline_ms)) == 1 &&
+           events_.read().has_value();
   }
 
   std::size_t payload_bytes() const { return payload_bytes_; }
@@ -67,7 +67,7 @@ class RawPeer {
  private:
   zmq::context_t context_;
   zmq::socket_t socket_;
-  zmq::socket_t monitor_;
+  SocketEvents events_;
   std::size_t payload_bytes_ = 0;
 };
 
