@@ -18,6 +18,7 @@
 #include "tests/actors/test_client.h"
 #include "tests/actors/test_daemon.h"
 #include "tests/support/reference_data.h"
+#include "tests/support/sanitized_build.h"
 
 namespace batchmill::testing {
 namespace {
@@ -213,8 +214,9 @@ TEST_F(KillTest, LosesNoLineAndRepeatsNoneInTwentyKills) {
   for (std::uint64_t line = 1; line <= kNumLines; ++line) {
     content += conversation_line(line, 12);
   }
-  const std::vector<std::string> options = {"--step-us", "2000", "--credit-bytes",
-                                            std::to_string(kCreditBytes)};
+  // Steps long enough for lines to be in flight most of the time.
+  const std::vector<std::string> options = {"--step-us", kSanitizedBuild ? "20000" : "2000",
+                                            "--credit-bytes", std::to_string(kCreditBytes)};
   start_scripted(options);
   Uploader uploader(endpoint(), content, random());
   // A new one after each start: it need not wait to connect again.

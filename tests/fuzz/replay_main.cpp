@@ -21,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/sanitized_build.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
@@ -109,10 +111,9 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
 
 // No input may make a reader ask for a lot of memory. Sanitizers reserve more than that themselves.
 void limit_memory() {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  if (batchmill::kSanitizedBuild) return;
   const rlimit limit{1 << 30, 1 << 30};
   ::setrlimit(RLIMIT_DATA, &limit);
-#endif
 }
 
 }  // namespace

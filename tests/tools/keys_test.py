@@ -9,7 +9,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from driver import BIN, TINY_MODEL, ProgramTest, chat_line, wait_until
+from driver import BIN, DEADLINE_S, TINY_MODEL, ProgramTest, chat_line, wait_until
 
 
 def free_port():
@@ -94,7 +94,7 @@ class KeysTest(ProgramTest):
         for endpoint in ("tcp://*:5559", "tcp://0.0.0.0:0", "udp://127.0.0.1:9"):
             daemon = self.start("batchmilld", "--model", TINY_MODEL,
                                 env={"BATCHMILL_QUEUE_ENDPOINT": endpoint})
-            _, err = daemon.communicate(timeout=60)
+            _, err = daemon.communicate(timeout=DEADLINE_S)
             self.assertEqual(daemon.returncode, 2, err)
             self.assertIn(endpoint, err)
             self.assertEqual(err.count("\n"), 1)
@@ -102,7 +102,7 @@ class KeysTest(ProgramTest):
         self.server_key()
         (self.data / "server.key").chmod(0o644)
         daemon = self.start("batchmilld", "--model", TINY_MODEL)
-        _, err = daemon.communicate(timeout=60)
+        _, err = daemon.communicate(timeout=DEADLINE_S)
         self.assertEqual(daemon.returncode, 2, err)
         self.assertIn("chmod 600", err)
 
@@ -165,7 +165,7 @@ class KeysTest(ProgramTest):
         data, self.data = self.data, self.dir / "elsewhere"
         # It is a matter of luck which end sees first that only one of them wants keys.
         done = subprocess.run([BIN / "batchmill", "--endpoint", self.endpoint, "list"],
-                              capture_output=True, text=True, timeout=60, env=self.env, check=False)
+                              capture_output=True, text=True, timeout=DEADLINE_S, env=self.env, check=False)
         self.assertIn(done.returncode, (2, 3))
         self.assertIn("--key FILE --server-key KEY", done.stderr)
         self.batchmill("--endpoint", self.endpoint, "--key", self.dir / "ann", "list", exit_code=2)
