@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "engine/kv_cache.h"
+
 namespace batchmill {
 
 std::int64_t ModelConfig::kv_bytes_per_token(std::int32_t bytes_per_element) const {
   if (encoder) return 0;
-  const std::int64_t row =
-      latent ? std::int64_t{latent->cached_dim()} : std::int64_t{2} * num_kv_heads * head_dim;
-  return row * num_layers * bytes_per_element;
+  if (latent) return std::int64_t{latent->cached_dim()} * num_layers * bytes_per_element;
+  return std::int64_t{2} * num_layers * num_kv_heads *
+         kv_token_bytes(head_dim, static_cast<std::size_t>(bytes_per_element));
 }
 
 std::int32_t ModelConfig::widest_mlp() const {

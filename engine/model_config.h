@@ -126,8 +126,8 @@ struct ModelConfig {
   // Dimensions of a head that positions rotate.
   std::int32_t rotated_dim() const { return latent ? latent->rope_dim : head_dim; }
 
-  // 2 × layers × kv_heads × head_dim × bytes; with latent attention layers × (kv_lora_rank +
-  // rope_dim) × bytes; nothing for an encoder.
+  // 2 × layers × kv_heads × head_dim × bytes, of single bytes with their scales (kv_cache.h); with
+  // latent attention layers × (kv_lora_rank + rope_dim) × bytes; nothing for an encoder.
   std::int64_t kv_bytes_per_token(std::int32_t bytes_per_element) const;
   bool operator==(const ModelConfig&) const = default;
 };

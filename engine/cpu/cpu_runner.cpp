@@ -101,10 +101,6 @@ CpuPlan plan_cpu(const ModelConfig& config, const CpuOptions& options) {
   plan.weight_bytes = loaded_bytes(config, plan.dtype, plan.activation_dtype);
   plan.available_bytes = available_memory_bytes();
   plan.kv_bytes_per_token = config.kv_bytes_per_token(dtype_bytes(plan.kv_dtype));
-  if (plan.kv_dtype == DType::kI8) {  // with the scales
-    plan.kv_bytes_per_token =
-        plan.kv_bytes_per_token / config.head_dim * kv_token_bytes(config.head_dim, 1);
-  }
 
   // A fifth of what the weights leave stays free for everything else.
   plan.cache_room_bytes =
