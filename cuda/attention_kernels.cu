@@ -29,11 +29,29 @@ __global__ void __launch_bounds__(kCombineWarps * 32) combine_kernel(AttentionAr
   }
 }
 
+template <int kDim, DType kKv>
+void launch_items(const AttentionArguments& arguments, const AttentionGrid& grid,
+                  StreamHandle stream) {
+  if (grid.wide > 0) launch_wide_attention<kDim, kKv>(arguments, grid.wide, stream);
+  if (grid.narrow > 0) launch_narrow_attention<kDim, kKv>(arguments, grid.narrow, stream);
+}
+
 template <int kDim>
 void launch_dim(const AttentionArguments& arguments, const AttentionGrid& grid,
                 StreamHandle stream) {
-  if (grid.wide > 0) launch_wide_attention<kDim>(arguments, grid.wide, stream);
-  if (grid.narrow > 0) launch_narrow_attention<kDim>(arguments, grid.narrow, stream);
+  switch (arguments.kv) {
+    case DType::kBF16:
+      launch_items<kDim, DType::kBF16>(arguments, grid, stream);
+      break;
+    case DType::kI8:
+      launch_items<kDim, DType::kI8>(arguments, grid, stream);
+      break;
+    case DType::kF8:
+      launch_items<kDim, DType::kF8>(arguments, grid, stream);
+      break;
+    case DType::kF32:
+      throw std::invalid_argument("attention over a float32 cache is not built");
+  }
   if (grid.combines > 0) {
     launch(combine_kernel<kDim>,
            dim3(static_cast<unsigned>(grid.combines), static_cast<unsigned>(arguments.kv_heads),

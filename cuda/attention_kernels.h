@@ -5,6 +5,7 @@
 
 #include "cuda/attention_plan.h"
 #include "cuda/stream.h"
+#include "engine/tensor.h"
 
 namespace batchmill {
 
@@ -12,7 +13,8 @@ namespace batchmill {
 // when it runs.
 struct AttentionArguments {
   const void* qkv;  // bf16 [rows, (heads + 2 kv heads) × dim], queries first
-  const void* cache;  // bf16 [block][K, V][kv head][slot][dim] of one layer
+  const void* cache;  // [block][K, V][kv head][slot][dim] of one layer
+  DType kv;  // the cache's: bf16; or int8, FP8 (see kv_bytes.h), which have [slot] scales behind
   const std::int32_t* block_tables;  // [sequences, table_stride]
   void* output;  // bf16 [rows, heads × dim]
   void* plan;  // packed, see AttentionPlan::pack(); counts in it are back at 0 after each launch

@@ -1,4 +1,4 @@
-// The attention kernels of one head size, each in its own source. Called by launch_attention()
+// The attention kernels of one head size and type of cache. Called by launch_attention()
 // alone.
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace batchmill {
 
-// kDim: 16, 32, 64, 128, 256.
-template <int kDim>
+// kDim: 16, 32, 64, 128, 256. kKv: bf16, int8 or FP8.
+template <int kDim, DType kKv>
 void launch_wide_attention(const AttentionArguments& arguments, int blocks, StreamHandle stream);
-template <int kDim>
+template <int kDim, DType kKv>
 void launch_narrow_attention(const AttentionArguments& arguments, int blocks, StreamHandle stream);
 
 }  // namespace batchmill

@@ -1,8 +1,5 @@
-// What the attention kernels have in common: tiles in shared memory, and the ways of keys, values,
-// queries and results. Included by kernels alone.
-//
-// Tiles are [rows][dim] bf16 with the 16-byte pieces of a row exchanged (see place()), so that
-// matrix loads find each of their eight rows on other banks.
+// What the attention kernels have in common besides the way of keys and queries: the plan, masks,
+// results and how those of splits are combined. Included by kernels alone.
 #pragma once
 
 #include "cuda/attention_kernels.h"
@@ -12,14 +9,6 @@ namespace batchmill {
 
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
 inline constexpr float kLog2E = 1.44269504f;
-
-// Where piece `chunk` of row `row` lies, so that eight rows' pieces fall on eight 16-byte lanes.
-template <int kChunks>
-__device__ __forceinline__ Bf16* place(Bf16* tile, int row, int chunk) {
-  constexpr int kRowsPerLine = kChunks >= 8 ? 1 : 8 / kChunks;
-  constexpr int kMask = kChunks >= 8 ? 7 : kChunks - 1;
-  return tile + row * (kChunks * 8) + ((chunk ^ (row / kRowsPerLine & kMask)) << 3);
-}
 
 struct RowState {
   float maximum;
@@ -44,88 +33,6 @@ __device__ __forceinline__ int* plan_done(const AttentionArguments& arguments) {
   const AttentionCounts* counts = plan_counts(arguments);
   return reinterpret_cast<int*>(const_cast<CombineItem*>(
       plan_combines(arguments) + counts->num_wide_combines + counts->num_narrow_combines));
-}
-
-// Brings kStepKeys keys and values from the paged cache to shared memory, in 16-byte pieces. A
-// thread brings the same piece of every row that it brings. Which rows of the cache they are the
-// lanes of a warp look up for each other, one each, and a step ahead: what look_up() returns is not
-// used before start().
-template <int kDim, int kWarps, int kStepKeys>
-struct KeyLoader {
-  static constexpr int kChunks = kDim / 8;
-  static constexpr int kWarpRows = 32 / kChunks;  // that a warp brings at once
-  static constexpr int kBlockRows = kWarps * kWarpRows;
-  static constexpr int kRounds = kStepKeys / kBlockRows;
-  static_assert(kStepKeys % kBlockRows == 0 && kWarpRows * kRounds <= 32,
-                "a lane looks one row up");
-
-  const AttentionArguments& arguments;
-  int kv_head;
-  int warp;
-  int lane;
-
-  // Of the key that this lane looks up, counted from the step's first.
-  __device__ __forceinline__ int own_key() const {
-    const int index = lane % (kWarpRows * kRounds);
-    return index / kWarpRows * kBlockRows + warp * kWarpRows + index % kWarpRows;
-  }
-
-  // The block of that key.
-  __device__ __forceinline__ int look_up(const AttentionItem& item, int first_key) const {
-    const int position = min(first_key + own_key(), item.key_end - 1);
-    return arguments.block_tables[static_cast<long long>(item.sequence) * arguments.table_stride +
-                                  (position >> arguments.block_shift)];
-  }
-
-  __device__ __forceinline__ void start(Bf16* keys, Bf16* values, const AttentionItem& item,
-                                        int first_key, int block) const {
-    const int shift = arguments.block_shift;
-    const int position = first_key + own_key();
-    const bool is_valid = position < item.key_end;
-    const int own_row =
-        ((block * 2 * arguments.kv_heads + kv_head) << shift) + (position & ((1 << shift) - 1));
-    const int looked_up = is_valid ? own_row : -1;
-    const int chunk = lane % kChunks;
-    const Bf16* cache = static_cast<const Bf16*>(arguments.cache) + chunk * 8;
-    const long long value_distance = (static_cast<long long>(arguments.kv_heads) << shift) * kDim;
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int row = round * kBlockRows + warp * kWarpRows + lane / kChunks;
-      const int cache_row = __shfl_sync(kWholeWarp, looked_up, round * kWarpRows + lane / kChunks);
-      const Bf16* source = cache + static_cast<long long>(max(cache_row, 0)) * kDim;
-      copy_async16(place<kChunks>(keys, row, chunk), source, cache_row >= 0);
-      copy_async16(place<kChunks>(values, row, chunk), source + value_distance, cache_row >= 0);
-    }
-  }
-};
-
-// The queries of an item's rows, by all warps; zeros behind the last row. Where a row lies lanes
-// work out for each other, as in KeyLoader.
-template <int kDim, int kRows, int kWarps>
-__device__ __forceinline__ void start_queries(const AttentionArguments& arguments,
-                                              const AttentionItem& item, int kv_head, int warp,
-                                              int lane, Bf16* queries) {
-  constexpr int kChunks = kDim / 8;
-  constexpr int kWarpRows = 32 / kChunks;
-  constexpr int kBlockRows = kWarps * kWarpRows;
-  constexpr int kRounds = kRows > kBlockRows ? kRows / kBlockRows : 1;
-  static_assert(kWarpRows * kRounds <= 32, "a lane works one row out");
-  const int group = plan_counts(arguments)->group;
-  const int index = lane % (kWarpRows * kRounds);
-  const int own = index / kWarpRows * kBlockRows + warp * kWarpRows + index % kWarpRows;
-  const int own_head = (item.first_row + own / group) * (arguments.heads + 2 * arguments.kv_heads) +
-                       kv_head * group + own % group;
-  const int worked_out = own < item.num_rows ? own_head : -1;
-  const int chunk = lane % kChunks;
-  const Bf16* qkv = static_cast<const Bf16*>(arguments.qkv) + chunk * 8;
-#pragma unroll
-  for (int round = 0; round < kRounds; ++round) {
-    const int row = round * kBlockRows + warp * kWarpRows + lane / kChunks;
-    const int head = __shfl_sync(kWholeWarp, worked_out, round * kWarpRows + lane / kChunks);
-    if (row >= kRows) continue;
-    copy_async16(place<kChunks>(queries, row, chunk),
-                 qkv + static_cast<long long>(max(head, 0)) * kDim, head >= 0);
-  }
 }
 
 // The keys that a packed row sees are [begin, end).
@@ -157,6 +64,25 @@ __device__ __forceinline__ Bf16* output_row(const AttentionArguments& arguments,
 __device__ __forceinline__ long long partial_row(const AttentionArguments& arguments, int row,
                                                  int kv_head) {
   return static_cast<long long>(row) * arguments.kv_heads + kv_head;
+}
+
+// A lane's sums of a row, as kDim ÷ 8 pairs of neighbouring columns. `outputs` are the sums of
+// matrix products, two of each for rows `half`; those of bytes have every other column (see
+// kv_bytes.h).
+template <DType kKv>
+__device__ __forceinline__ int pair_column(int pair, int lane) {
+  return kKv == DType::kBF16 ? pair * 8 + lane % 4 * 2
+                             : pair / 2 * 16 + lane % 4 * 4 + pair % 2 * 2;
+}
+template <DType kKv, int kProducts>
+__device__ __forceinline__ float2 pair_of(const float (&outputs)[kProducts][4], int pair,
+                                          int half) {
+  if constexpr (kKv == DType::kBF16) {
+    return make_float2(outputs[pair][half * 2], outputs[pair][half * 2 + 1]);
+  } else {
+    return make_float2(outputs[pair / 2 * 2][half * 2 + pair % 2],
+                       outputs[pair / 2 * 2 + 1][half * 2 + pair % 2]);
+  }
 }
 
 // Two neighbouring columns of a finished row.

@@ -77,7 +77,8 @@ void CudaBackend::download(const Tensor& device, std::span<float> host) {
 
 std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvCacheShape& shape) {
   if (shape.latent_dim > 0) refuse("latent attention");
-  if (shape.dtype != DType::kBF16) refuse("KV cache but bf16");
+  if (shape.dtype == DType::kF32) refuse("KV cache in float32");
+  const bool has_scales = shape.dtype != DType::kBF16;
   if (shape.block_size_tokens < 1 ||
       !std::has_single_bit(static_cast<std::uint32_t>(shape.block_size_tokens))) {
     throw std::runtime_error("the block size must be a power of two on CUDA, not " +
@@ -86,6 +87,14 @@ std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvCacheShape& shape) {
   if (!is_attention_dim(shape.head_dim)) {
     throw std::runtime_error("the CUDA backend takes head sizes 16, 32, 64, 128 and 256, not " +
                              std::to_string(shape.head_dim));
+  }
+  if (has_scales && shape.block_size_tokens < 4) {
+    throw std::runtime_error(
+        "with KV caches in int8 and fp8 a block has at least 4 tokens on CUDA, not " +
+        std::to_string(shape.block_size_tokens));
+  }
+  if (has_scales && shape.layer_bytes() > std::size_t{kLargestByteLayer}) {
+    throw std::runtime_error("a layer's KV cache in int8 or fp8 has 32 GiB at most on CUDA");
   }
   block_tokens_ = shape.block_size_tokens;
   return std::make_unique<KvCache>(shape, allocate(shape.bytes()));
@@ -293,9 +302,11 @@ std::unique_ptr<CudaGraph> CudaBackend::record(std::int32_t rows,
 
 void CudaBackend::copy_blocks(const KvCache& cache) {
   const KvCacheShape& shape = cache.shape();
-  launch_block_copy({arrays_.copies(), cache.layer(0), static_cast<long long>(shape.layer_bytes()),
-                     2 * shape.num_kv_heads, shape.block_size_tokens, shape.token_bytes()},
-                    static_cast<int>(batch_->copies.size()), shape.num_layers, stream_.handle());
+  launch_block_copy(
+      {arrays_.copies(), cache.layer(0), static_cast<long long>(shape.layer_bytes()),
+       2 * shape.num_kv_heads, shape.block_size_tokens, shape.head_dim * dtype_bytes(shape.dtype),
+       shape.dtype == DType::kBF16 ? 0 : 4},
+      static_cast<int>(batch_->copies.size()), shape.num_layers, stream_.handle());
 }
 
 void CudaBackend::embed(const Tensor& table, float scale, const Tensor& output) {
@@ -386,10 +397,11 @@ void CudaBackend::multiply(const Tensor& input, const Matrix& weight, const Tens
 void CudaBackend::rotate_and_store(const Tensor& qkv, const HeadNorms& norms,
                                    const Tensor& rotations, const KvCache& cache,
                                    std::int32_t layer) {
-  launch_store({qkv.data, floats_of(norms.query), floats_of(norms.key), norms.epsilon,
-                floats_of(rotations), arrays_.slots(), cache.layer(layer), heads_.num_heads,
-                heads_.num_kv_heads, heads_.head_dim, cache.shape().block_size_tokens},
-               qkv.rows, stream_.handle());
+  launch_store(
+      {qkv.data, floats_of(norms.query), floats_of(norms.key), norms.epsilon, floats_of(rotations),
+       arrays_.slots(), cache.layer(layer), heads_.num_heads, heads_.num_kv_heads, heads_.head_dim,
+       cache.shape().block_size_tokens, cache.shape().dtype, floats_of(norms.key_offset)},
+      qkv.rows, stream_.handle());
 }
 
 void CudaBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_t layer,
@@ -399,6 +411,7 @@ void CudaBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_
   AttentionArguments arguments{};
   arguments.qkv = qkv.data;
   arguments.cache = cache.layer(layer);
+  arguments.kv = cache.shape().dtype;
   arguments.block_tables = arrays_.block_tables();
   arguments.output = output.data;
   arguments.partial_outputs = static_cast<float*>(partial_outputs_->data());

@@ -23,6 +23,14 @@ __device__ __forceinline__ void copy_async16(void* shared, const void* global, b
                "r"(bytes)
                : "memory");
 }
+// 4 bytes likewise.
+__device__ __forceinline__ void copy_async4(void* shared, const void* global, bool is_valid) {
+  const auto target = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const int bytes = is_valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(target), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
@@ -86,6 +94,13 @@ __device__ __forceinline__ float fast_divide(float a, float b) { return __fdivid
 __device__ __forceinline__ unsigned pack_bf16(float a, float b) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
   return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+// Of two pairs of bf16, a × b + c, rounded once; numbers that are not normal count.
+__device__ __forceinline__ unsigned multiply_add_bf16(unsigned a, unsigned b, unsigned c) {
+  unsigned result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
 }
 
 __device__ __forceinline__ uint4 load16(const void* address) {

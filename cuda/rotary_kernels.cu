@@ -1,5 +1,8 @@
 #include "cuda/rotary_kernels.h"
 
+#include <stdexcept>
+
+#include "cuda/kv_bytes.h"
 #include "cuda/launch.h"
 
 namespace batchmill {
@@ -54,8 +57,87 @@ int lanes_of_head(int dim) {
   return lanes;
 }
 
+// A head's row times the Hadamard matrix of its size, not normalised. A lane has eight elements of
+// each half. By a whole warp, `lanes` of which share a head.
+__device__ __forceinline__ void mix_row(float (&first)[8], float (&second)[8], int lanes) {
+  const auto mix = [](float& low, float& high) {
+    const float sum = low + high;
+    high = low - high;
+    low = sum;
+  };
+#pragma unroll
+  for (int i = 0; i < 8; ++i) mix(first[i], second[i]);
+#pragma unroll
+  for (int distance = 1; distance < 8; distance *= 2) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if ((i & distance) != 0) continue;
+      mix(first[i], first[i + distance]);
+      mix(second[i], second[i + distance]);
+    }
+  }
+  for (int distance = 1; distance < lanes; distance *= 2) {
+    const float sign = (static_cast<int>(threadIdx.x) & distance) == 0 ? 1.0f : -1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      first[i] = first[i] * sign + __shfl_xor_sync(kWholeWarp, first[i], distance);
+      second[i] = second[i] * sign + __shfl_xor_sync(kWholeWarp, second[i], distance);
+    }
+  }
+}
+
+// A head's row as it is stored in bytes. A lane has eight elements of each half, like `first` and
+// `second`, and makes of them eight bytes for each half.
+template <DType kKv>
+struct ByteRow {
+  uint2 bytes[2];
+  float scale;
+
+  // By a whole warp, `lanes` of which share a head.
+  __device__ __forceinline__ ByteRow(const float (&first)[8], const float (&second)[8], bool is_key,
+                                     int lanes) {
+    unsigned largest = 0;  // as bits, of which those of infinities and NaN are the largest
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      largest = max(largest, max(__float_as_uint(first[i]) & 0x7FFFFFFFu,
+                                 __float_as_uint(second[i]) & 0x7FFFFFFFu));
+    }
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      largest = max(largest, __shfl_xor_sync(kWholeWarp, largest, distance));
+    }
+    const bool is_finite = largest < 0x7F800000u;
+    const float most = __uint_as_float(largest);
+    scale = is_finite ? most * (1.0f / kLargestByte<kKv>) : __uint_as_float(0x7FFFFFFFu);
+    const float inverse = is_finite && most > 1e-30f ? fast_divide(1.0f, scale) : 0.0f;
+    bytes[0] = is_finite ? narrow_to_bytes<kKv>(first, inverse) : make_uint2(0, 0);
+    bytes[1] = is_finite ? narrow_to_bytes<kKv>(second, inverse) : make_uint2(0, 0);
+    if (lanes == 1) {  // all sixteen are here
+      if (is_key) interleave(bytes[0], bytes[1]);
+      return;
+    }
+    // A key's sixteen are shared by two lanes, which store a half of them each.
+    const bool is_odd = threadIdx.x % 2 != 0;
+#pragma unroll
+    for (uint2& own : bytes) {
+      const unsigned other = __shfl_xor_sync(kWholeWarp, is_odd ? own.x : own.y, 1);
+      if (!is_key) continue;
+      const unsigned low = is_odd ? other : own.x;
+      const unsigned high = is_odd ? own.y : other;
+      own = make_uint2(interleave_low(low, high), interleave_high(low, high));
+    }
+  }
+
+  // Bytes of the first eight and of the others by turns.
+  static __device__ __forceinline__ void interleave(uint2& low, uint2& high) {
+    const uint2 first = make_uint2(interleave_low(low.x, high.x), interleave_high(low.x, high.x));
+    high = make_uint2(interleave_low(low.y, high.y), interleave_high(low.y, high.y));
+    low = first;
+  }
+};
+
 // kThreads ÷ lanes heads of a row; grid: (rows, heads ÷ that). A lane has eight elements of a
 // head's first half and the eight that are rotated with them.
+template <DType kKv>
 __global__ void __launch_bounds__(kThreads) store_kernel(StoreArguments arguments, int lanes) {
   begin_overlapped();
   const int row = static_cast<int>(blockIdx.x);
@@ -100,8 +182,7 @@ __global__ void __launch_bounds__(kThreads) store_kernel(StoreArguments argument
       unpack8(pack8(second), second);
     }
   }
-  if (!inside) return;
-  if (arguments.rotations != nullptr && (is_query || is_key)) {
+  if (inside && arguments.rotations != nullptr && (is_query || is_key)) {
     const float* table = arguments.rotations + static_cast<long long>(row) * dim + lane * 8;
     float cosines[8];
     float sines[8];
@@ -116,24 +197,71 @@ __global__ void __launch_bounds__(kThreads) store_kernel(StoreArguments argument
       first[i] = rotated;
     }
   }
-  packed[0] = pack8(first);
-  packed[1] = pack8(second);
-  if (is_query) {
-    store16(source, packed[0]);
-    store16(source + half, packed[1]);
-    return;
+  const int kv_head = head - arguments.heads;  // values follow keys here as in the cache
+  if (kKv != DType::kBF16 && inside && is_key && arguments.key_offset != nullptr) {
+    float offsets[8];
+    const float* key_offset = arguments.key_offset + kv_head * dim + lane * 8;
+    load8(key_offset, offsets);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) first[i] -= offsets[i];
+    load8(key_offset + half, offsets);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) second[i] -= offsets[i];
+  }
+  if constexpr (kMixesKeys<kKv>) {
+    // Values are not mixed, but their lanes take part.
+    float mixed[2][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      mixed[0][i] = first[i];
+      mixed[1][i] = second[i];
+    }
+    mix_row(mixed[0], mixed[1], lanes);
+    if (is_query || is_key) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        first[i] = mixed[0][i];
+        second[i] = mixed[1][i];
+      }
+    }
+  }
+  if (inside && is_query) {
+    store16(source, pack8(first));
+    store16(source + half, pack8(second));
   }
   const int slot = arguments.slots[row];
-  if (slot < 0) return;
-  const int kv_head = head - arguments.heads;  // values follow keys here as in the cache
-  const long long block = slot / arguments.block_tokens;
-  const int offset = slot % arguments.block_tokens;
-  Bf16* target =
-      static_cast<Bf16*>(arguments.cache) +
-      ((block * 2 * arguments.kv_heads + kv_head) * arguments.block_tokens + offset) * dim +
-      lane * 8;
-  store16(target, packed[0]);
-  store16(target + half, packed[1]);
+  const bool is_stored = inside && !is_query && slot >= 0;
+  const int tokens = arguments.block_tokens;
+  const long long part = static_cast<long long>(slot / tokens) * 2 * arguments.kv_heads + kv_head;
+  const int offset = slot % tokens;
+  if constexpr (kKv == DType::kBF16) {
+    if (!is_stored) return;
+    Bf16* target = static_cast<Bf16*>(arguments.cache) + (part * tokens + offset) * dim + lane * 8;
+    store16(target, pack8(first));
+    store16(target + half, pack8(second));
+  } else {
+    const ByteRow<kKv> stored(first, second, is_key, lanes);
+    if (!is_stored) return;
+    unsigned char* rows = static_cast<unsigned char*>(arguments.cache) + part * tokens * (dim + 4);
+    unsigned char* target = rows + offset * dim + lane * 8;
+    *reinterpret_cast<uint2*>(target) = stored.bytes[0];
+    *reinterpret_cast<uint2*>(target + half) = stored.bytes[1];
+    if (lane == 0) {
+      // Queries and keys have been made larger by the root of dim each.
+      const float own =
+          kMixesKeys<kKv> && is_key ? stored.scale / static_cast<float>(dim) : stored.scale;
+      reinterpret_cast<float*>(rows + tokens * dim)[offset] = own;
+    }
+  }
+}
+
+template <DType kKv>
+void launch_store_of(const StoreArguments& arguments, int rows, StreamHandle stream) {
+  const int threads = (arguments.heads + 2 * arguments.kv_heads) * lanes_of_head(arguments.dim);
+  launch_overlapped(
+      store_kernel<kKv>,
+      dim3(static_cast<unsigned>(rows), static_cast<unsigned>((threads + kThreads - 1) / kThreads)),
+      kThreads, 0, stream, arguments, lanes_of_head(arguments.dim));
 }
 
 }  // namespace
@@ -145,11 +273,16 @@ void launch_rotation_table(const RotationArguments& arguments, int rows, StreamH
 
 void launch_store(const StoreArguments& arguments, int rows, StreamHandle stream) {
   if (rows == 0) return;
-  const int threads = (arguments.heads + 2 * arguments.kv_heads) * lanes_of_head(arguments.dim);
-  launch_overlapped(
-      store_kernel,
-      dim3(static_cast<unsigned>(rows), static_cast<unsigned>((threads + kThreads - 1) / kThreads)),
-      kThreads, 0, stream, arguments, lanes_of_head(arguments.dim));
+  switch (arguments.kv) {
+    case DType::kBF16:
+      return launch_store_of<DType::kBF16>(arguments, rows, stream);
+    case DType::kI8:
+      return launch_store_of<DType::kI8>(arguments, rows, stream);
+    case DType::kF8:
+      return launch_store_of<DType::kF8>(arguments, rows, stream);
+    case DType::kF32:
+      throw std::invalid_argument("keys and values in float32 are not stored");
+  }
 }
 
 }  // namespace batchmill

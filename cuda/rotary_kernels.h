@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/stream.h"
+#include "engine/tensor.h"
 
 namespace batchmill {
 
@@ -24,8 +25,9 @@ void launch_rotation_table(const RotationArguments& arguments, int rows, StreamH
 
 // Rows of qkv are [heads | kv heads | kv heads] × dim bf16. Norms q and k (RMS, if there are
 // weights), rotates pairs (i, i + dim ÷ 2) of both (if there is a table), writes q back and stores
-// k and v at the rows' slots of one layer, [block][K, V][kv head][slot][dim] bf16. A negative slot:
-// nothing is stored.
+// k and v at the rows' slots of one layer, [block][K, V][kv head][slot][dim]. A negative slot:
+// nothing is stored. In caches of bytes (kv_bytes.h) [slot] scales lie behind a head's rows, and
+// keys are stored less their offset; in int8 queries and keys are mixed.
 struct StoreArguments {
   void* qkv;
   const float* query_norm;  // [dim] or null, then the other is null too
@@ -36,8 +38,10 @@ struct StoreArguments {
   void* cache;
   int heads;
   int kv_heads;
-  int dim;  // a multiple of 16, at most 512
-  int block_tokens;
+  int dim;  // a multiple of 16, at most 512; of bytes a power of two
+  int block_tokens;  // of bytes a multiple of 4
+  DType kv;  // bf16, int8 or FP8
+  const float* key_offset;  // [kv heads, dim] or null
 };
 void launch_store(const StoreArguments& arguments, int rows, StreamHandle stream);
 

@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kThreads)
 // Grid: (copies, layers, parts).
 __global__ void __launch_bounds__(kThreads) block_copy_kernel(BlockCopyArguments arguments) {
   const std::int32_t* copy = arguments.copies + 3 * blockIdx.x;
-  const long long part_bytes =
-      static_cast<long long>(arguments.block_tokens) * arguments.token_bytes;
+  const int all_rows = arguments.block_tokens * arguments.row_bytes;
+  const long long part_bytes = all_rows + arguments.block_tokens * arguments.scale_bytes;
   unsigned char* layer =
       static_cast<unsigned char*>(arguments.cache) + arguments.layer_bytes * blockIdx.y;
   const auto part = [&](int block) {
@@ -118,9 +118,12 @@ __global__ void __launch_bounds__(kThreads) block_copy_kernel(BlockCopyArguments
   };
   const unsigned char* source = part(copy[0]);
   unsigned char* target = part(copy[1]);
-  const int bytes = copy[2] * arguments.token_bytes;
+  const int rows = copy[2] * arguments.row_bytes;
+  // Scales of up to three tokens more: nobody has those.
+  const int bytes = rows + (copy[2] * arguments.scale_bytes + 15) / 16 * 16;
   for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += kThreads * 16) {
-    store16(target + at, load16(source + at));
+    const int place = at < rows ? at : at - rows + all_rows;
+    store16(target + place, load16(source + place));
   }
 }
 

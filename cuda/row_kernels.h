@@ -31,14 +31,16 @@ void launch_mean(const std::int32_t* begins, const float* input, float* output, 
 void launch_take_drawn(const std::int32_t* drawn, const std::int32_t* chosen, std::int32_t* ids,
                        int num_drawn, StreamHandle stream);
 
-// Of cache blocks: parts are [layer][block][K, V × head], each block_tokens × token_bytes.
+// Of cache blocks: parts are [layer][block][K, V × head], each block_tokens × row_bytes, then
+// block_tokens × scale_bytes.
 struct BlockCopyArguments {
   const std::int32_t* copies;  // [num][3]: source, destination, tokens
   void* cache;
   long long layer_bytes;
   int parts;  // 2 × kv heads
   int block_tokens;
-  int token_bytes;  // a multiple of 16
+  int row_bytes;  // a multiple of 16
+  int scale_bytes;  // 0, or 4: then block_tokens is a multiple of 4
 };
 void launch_block_copy(const BlockCopyArguments& arguments, int num_copies, int num_layers,
                        StreamHandle stream);

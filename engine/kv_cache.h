@@ -10,7 +10,7 @@
 
 namespace batchmill {
 
-// Bytes of one head's K or V of one token. int8 comes with a float32 scale.
+// Bytes of one head's K or V of one token. Single bytes come with a float32 scale.
 constexpr std::int32_t kv_token_bytes(std::int32_t head_dim, std::size_t element_bytes) {
   return head_dim * static_cast<std::int32_t>(element_bytes) + (element_bytes == 1 ? 4 : 0);
 }

@@ -6,14 +6,25 @@
 
 namespace batchmill {
 
-// kI8 is a type of weights and of caches, which come with scales; tensors are never of it.
-enum class DType : std::uint8_t { kF32 = 0, kBF16 = 1, kI8 = 2 };
+// kI8 is a type of weights and of caches, kF8 (e4m3) one of caches; they come with scales, and
+// tensors are never of them.
+enum class DType : std::uint8_t { kF32 = 0, kBF16 = 1, kI8 = 2, kF8 = 3 };
 
 constexpr std::int32_t dtype_bytes(DType dtype) {
   return dtype == DType::kF32 ? 4 : dtype == DType::kBF16 ? 2 : 1;
 }
 constexpr const char* dtype_name(DType dtype) {
-  return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "int8";
+  switch (dtype) {
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kI8:
+      return "int8";
+    case DType::kF8:
+      return "fp8";
+  }
+  return "";
 }
 
 // Row-major and contiguous, in the memory of one backend.

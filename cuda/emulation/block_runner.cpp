@@ -34,6 +34,7 @@ constexpr std::uint32_t kWholeWarp = ~0u;
 struct Copy {
   void* target;
   const void* source;
+  std::size_t bytes;
   bool is_valid;
 };
 
@@ -446,15 +447,15 @@ void check_alignment(const void* address, std::size_t bytes, Site site) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) fail("a misaligned access", site);
 }
 
-void start_copy(void* shared, const void* global, bool is_valid, Site site) {
+void start_copy(void* shared, const void* global, std::size_t bytes, bool is_valid, Site site) {
   check_waited(site);
-  check_alignment(shared, 16, site);
-  check_alignment(global, 16, site);
-  note_write(shared);
-  std::memset(shared, 0xFF, 16);
+  check_alignment(shared, bytes, site);
+  check_alignment(global, bytes, site);
+  note_write(shared, bytes);
+  std::memset(shared, 0xFF, bytes);
   Lane& lane = runner().lane();
   lane.site = site;
-  lane.copies.push_back({shared, global, is_valid});
+  lane.copies.push_back({shared, global, bytes, is_valid});
 }
 
 void commit_copies(Site site) {
@@ -470,12 +471,12 @@ void wait_for_copies(unsigned pending_groups) {
   const std::size_t count = lane.groups[static_cast<std::size_t>(landed) - 1];
   for (std::size_t i = 0; i < count; ++i) {
     const Copy& copy = lane.copies[i];
-    note_write(copy.target);
+    note_write(copy.target, copy.bytes);
     if (copy.is_valid) {
-      note_read(copy.source);
-      std::memcpy(copy.target, copy.source, 16);
+      note_read(copy.source, copy.bytes);
+      std::memcpy(copy.target, copy.source, copy.bytes);
     } else {
-      std::memset(copy.target, 0, 16);
+      std::memset(copy.target, 0, copy.bytes);
     }
   }
   lane.copies.erase(lane.copies.begin(), lane.copies.begin() + static_cast<std::ptrdiff_t>(count));

@@ -71,8 +71,8 @@ void synchronize_warp(Site site);
 void* shared_array(const void* tag, std::size_t bytes);
 void* dynamic_shared();
 
-// 16 bytes that land when they are waited for; until then the target holds NaNs.
-void start_copy(void* shared, const void* global, bool is_valid, Site site);
+// 4 or 16 bytes that land when they are waited for; until then the target holds NaNs.
+void start_copy(void* shared, const void* global, std::size_t bytes, bool is_valid, Site site);
 void commit_copies(Site site);
 void wait_for_copies(unsigned pending_groups);
 

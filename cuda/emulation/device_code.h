@@ -137,6 +137,20 @@ inline unsigned pack_bf16(float a, float b) {
   return unsigned{bf16_of(a)} | unsigned{bf16_of(b)} << 16;
 }
 
+// Of two pairs of bf16, a × b + c, rounded once; numbers that are not normal count.
+inline unsigned multiply_add_bf16(unsigned a, unsigned b, unsigned c) {
+  const auto half = [](unsigned x, unsigned y, unsigned z) {
+    const auto value = [](unsigned bits) { return double{std::bit_cast<float>(bits << 16)}; };
+    const double exact = value(x) * value(y) + value(z);
+    auto result = static_cast<float>(exact);
+    if (result == exact || std::isnan(result)) return result;
+    // Towards zero, and odd: what is cut off is not forgotten when this is rounded.
+    if (std::abs(double{result}) > std::abs(exact)) result = std::nextafter(result, 0.0f);
+    return std::bit_cast<float>(std::bit_cast<unsigned>(result) | 1u);
+  };
+  return pack_bf16(half(a & 0xFFFFu, b & 0xFFFFu, c & 0xFFFFu), half(a >> 16, b >> 16, c >> 16));
+}
+
 // Of weights, which no kernel writes.
 inline uint4 load_once16(const void* address, BATCHMILL_SITE) {
   emulation::check_alignment(address, 16, site);

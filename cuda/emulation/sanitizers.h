@@ -12,8 +12,8 @@ extern "C" void __asan_loadN(void* address, std::size_t bytes);
 extern "C" void __asan_storeN(void* address, std::size_t bytes);
 #elif defined(BATCHMILL_SANITIZE_THREAD)
 #include <sanitizer/tsan_interface.h>
-extern "C" void __tsan_read16(void* address);
-extern "C" void __tsan_write16(void* address);
+extern "C" void __tsan_read_range(void* address, unsigned long bytes);
+extern "C" void __tsan_write_range(void* address, unsigned long bytes);
 #endif
 
 namespace batchmill::emulation {
@@ -35,8 +35,10 @@ inline void start_switch(FiberState*, const FiberState& to, void*, std::size_t) 
   __tsan_switch_to_fiber(to.tsan_fiber, 1);  // 1: a switch orders nothing
 }
 inline void finish_switch(FiberState*) {}
-inline void note_read(const void* address) { __tsan_read16(const_cast<void*>(address)); }
-inline void note_write(void* address) { __tsan_write16(address); }
+inline void note_read(const void* address, std::size_t bytes) {
+  __tsan_read_range(const_cast<void*>(address), bytes);
+}
+inline void note_write(void* address, std::size_t bytes) { __tsan_write_range(address, bytes); }
 #else
 inline constexpr bool kSeesRaces = false;
 inline void release(void*) {}
@@ -65,8 +67,10 @@ inline void finish_switch(FiberState* self) {
 }
 inline void forbid(void* begin, std::size_t bytes) { __asan_poison_memory_region(begin, bytes); }
 inline void permit(void* begin, std::size_t bytes) { __asan_unpoison_memory_region(begin, bytes); }
-inline void note_read(const void* address) { __asan_loadN(const_cast<void*>(address), 16); }
-inline void note_write(void* address) { __asan_storeN(address, 16); }
+inline void note_read(const void* address, std::size_t bytes) {
+  __asan_loadN(const_cast<void*>(address), bytes);
+}
+inline void note_write(void* address, std::size_t bytes) { __asan_storeN(address, bytes); }
 #else
 inline void forbid(void*, std::size_t) {}
 inline void permit(void*, std::size_t) {}
@@ -74,8 +78,8 @@ inline void permit(void*, std::size_t) {}
 inline void adopt_thread(FiberState*) {}
 inline void start_switch(FiberState*, const FiberState&, void*, std::size_t) {}
 inline void finish_switch(FiberState*) {}
-inline void note_read(const void*) {}
-inline void note_write(void*) {}
+inline void note_read(const void*, std::size_t) {}
+inline void note_write(void*, std::size_t) {}
 #endif
 #endif
 

@@ -11,7 +11,10 @@
 namespace batchmill {
 
 inline void copy_async16(void* shared, const void* global, bool is_valid, BATCHMILL_SITE) {
-  emulation::start_copy(shared, global, is_valid, site);
+  emulation::start_copy(shared, global, 16, is_valid, site);
+}
+inline void copy_async4(void* shared, const void* global, bool is_valid, BATCHMILL_SITE) {
+  emulation::start_copy(shared, global, 4, is_valid, site);
 }
 inline void commit_copies(BATCHMILL_SITE) { emulation::commit_copies(site); }
 template <int kPendingGroups>

@@ -78,6 +78,7 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvCacheShape& shape) {
     throw std::runtime_error("the head size must be a multiple of 16, not " +
                              std::to_string(width));
   }
+  if (shape.dtype == DType::kF8) throw std::runtime_error("the CPU has no KV cache in fp8");
   if (shape.dtype == DType::kI8 && shape.latent_dim > 0) {
     throw std::runtime_error("a KV cache of latent rows cannot be int8");
   }

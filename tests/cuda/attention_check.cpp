@@ -32,7 +32,7 @@ std::vector<std::uint16_t> attend(Check& check, const PagedCache& paged, const A
                                   const Rule& rule) {
   const CacheShape& shape = paged.shape;
   const DeviceArray<std::uint16_t> qkv(&check, paged.qkv);
-  const DeviceArray<std::uint16_t> cache(&check, paged.cache);
+  const DeviceArray<std::uint8_t> cache(&check, paged.cache);
   const DeviceArray<std::int32_t> tables(&check, paged.block_tables);
   std::vector<std::byte> packed(plan.packed_bytes());
   plan.pack(packed.data());
@@ -48,6 +48,7 @@ std::vector<std::uint16_t> attend(Check& check, const PagedCache& paged, const A
   AttentionArguments arguments{};
   arguments.qkv = qkv.data();
   arguments.cache = cache.data();
+  arguments.kv = shape.kv;
   arguments.block_tables = tables.data();
   arguments.output = output.data();
   arguments.plan = device_plan.data();
@@ -226,6 +227,37 @@ KERNEL_CHECK(attention_in_parts_with_split_keys) {
   }
   check.expect(num_parts == 5, std::to_string(num_parts) + " parts");
   check.expect(got == expected, "parts give other bits");
+}
+
+// Only bytes are made wide in other ways: what has nothing to do with that is checked in int8.
+KERNEL_CHECK(bytes_attended_by_few_rows) {
+  for (const DType kv : {DType::kI8, DType::kF8}) {
+    check_attention(check, {4, 1, 16, 4, kv}, {{33, 1}, {70, 1}});
+    check_attention(check, {4, 4, 32, 2, kv}, {{1, 1}, {17, 1}, {100, 1}});
+    check_attention(check, {14, 2, 64, 4, kv}, {{33, 1}, {64, 1}, {90, 2}});
+    check_attention(check, {8, 2, 128, 5, kv}, {{70, 1}, {5, 1}});
+    check_attention(check, {2, 1, 256, 4, kv}, {{90, 1}, {64, 1}});
+  }
+  constexpr DType kKv = DType::kI8;
+  check_attention(check, {2, 2, 64, 6, kKv}, {{600, 1}, {300, 1}, {20, 1}, {257, 1}});
+  check_attention(check, {4, 1, 32, 4, kKv}, {{150, 1}, {330, 1}}, {24, true});
+}
+KERNEL_CHECK(bytes_attended_by_many_rows) {
+  for (const DType kv : {DType::kI8, DType::kF8}) {
+    check_attention(check, {4, 2, 16, 4, kv}, {{130, 130}});
+    check_attention(check, {4, 1, 32, 4, kv}, {{150, 100}, {75, 75}});
+    check_attention(check, {7, 1, 64, 4, kv}, {{50, 50}, {9, 9}, {90, 1}});
+    check_attention(check, {4, 1, 128, 5, kv}, {{210, 120}, {100, 33}});
+    check_attention(check, {2, 1, 256, 4, kv}, {{70, 40}});
+  }
+  constexpr DType kKv = DType::kI8;
+  check_attention(check, {4, 1, 64, 5, kKv}, {{1100, 40}, {50, 50}});
+  check_attention(check, {4, 1, 32, 4, kKv}, {{150, 100}, {150, 1}}, {24, true});
+  check_attention(check, {2, 2, 16, 4, kKv}, {{75, 75}, {3, 3}}, {0, false});
+}
+KERNEL_CHECK(bytes_attended_together) {
+  check_shared(check, {8, 2, 64, 5, DType::kI8}, {{530, 1}, {531, 1}, {532, 1}, {600, 1}, {540, 1}},
+               {{{0, 1, 2, 3, 4}, 512}}, 3 * 512);
 }
 
 KERNEL_CHECK(attention_plans_of_long_prefills) {

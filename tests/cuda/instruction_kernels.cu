@@ -1,5 +1,6 @@
 #include "tests/cuda/instruction_kernels.h"
 
+#include "cuda/kv_bytes.h"
 #include "cuda/launch.h"
 
 namespace batchmill::testing {
@@ -66,6 +67,28 @@ __global__ void arithmetic_kernel(const float* pairs, unsigned* results, int cou
   }
 }
 
+__global__ void multiply_add_kernel(const unsigned* operands, unsigned* results, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += 32) {
+    results[i] = multiply_add_bf16(operands[3 * i], operands[3 * i + 1], operands[3 * i + 2]);
+  }
+}
+
+template <DType kKv>
+__global__ void widen_kernel(const unsigned* words, unsigned* results, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += 32) {
+    const WideBytes wide = widen_bytes<kKv>(words[i]);
+    results[2 * i] = wide.even;
+    results[2 * i + 1] = wide.odd;
+  }
+}
+
+template <DType kKv>
+__global__ void narrow_kernel(const float* values, unsigned* bytes, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += 32) {
+    bytes[i] = narrow_to_byte<kKv>(values[i]);
+  }
+}
+
 }  // namespace
 
 void launch_matrix_load(const std::uint16_t* matrices, bool transposed, std::uint32_t* fragments,
@@ -80,6 +103,21 @@ void launch_copies(const std::uint16_t* input, std::uint16_t* output, StreamHand
 }
 void launch_arithmetic(const float* pairs, std::uint32_t* results, int count, StreamHandle stream) {
   launch(arithmetic_kernel, 1, 32, 0, stream, pairs, results, count);
+}
+
+void launch_multiply_add(const std::uint32_t* operands, std::uint32_t* results, int count,
+                         StreamHandle stream) {
+  launch(multiply_add_kernel, 1, 32, 0, stream, operands, results, count);
+}
+void launch_widen(DType kv, const std::uint32_t* words, std::uint32_t* results, int count,
+                  StreamHandle stream) {
+  launch(kv == DType::kI8 ? widen_kernel<DType::kI8> : widen_kernel<DType::kF8>, 1, 32, 0, stream,
+         words, results, count);
+}
+void launch_narrow(DType kv, const float* values, std::uint32_t* bytes, int count,
+                   StreamHandle stream) {
+  launch(kv == DType::kI8 ? narrow_kernel<DType::kI8> : narrow_kernel<DType::kF8>, 1, 32, 0, stream,
+         values, bytes, count);
 }
 
 }  // namespace batchmill::testing

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/stream.h"
+#include "engine/tensor.h"
 
 namespace batchmill::testing {
 
@@ -21,5 +22,17 @@ void launch_copies(const std::uint16_t* input, std::uint16_t* output, StreamHand
 // Of each pair (a, b): [0] a and b in bf16, [1] a × b + b in two roundings, [2] 2^a, [3] a ÷ b; the
 // last three as bits of floats.
 void launch_arithmetic(const float* pairs, std::uint32_t* results, int count, StreamHandle stream);
+
+// results [count] = a × b + c of each three pairs of bf16.
+void launch_multiply_add(const std::uint32_t* operands, std::uint32_t* results, int count,
+                         StreamHandle stream);
+
+// results [2 × count]: bytes 0 and 2 of each word in bf16, then 1 and 3. `kv`: int8 or FP8.
+void launch_widen(DType kv, const std::uint32_t* words, std::uint32_t* results, int count,
+                  StreamHandle stream);
+
+// bytes [count]: the nearest to each value.
+void launch_narrow(DType kv, const float* values, std::uint32_t* bytes, int count,
+                   StreamHandle stream);
 
 }  // namespace batchmill::testing

@@ -25,16 +25,25 @@ def wide_threads(name):
     return 256 if dim_of(name) > 128 else 128
 
 
+def kv_bytes_of(name):
+    """Of a step's keys and values per dimension of a head and key, and of their scales per key."""
+    return (4, 0) if "DTypeE1E" in name else (2, 8)
+
+
 def wide_shared_bytes(name):
-    """Dynamic shared memory of wide_attention_kernel<dim>, as its WideShape has it."""
+    """Dynamic shared memory of wide_attention_kernel<dim, type>, as its WideShape has it."""
     dim = dim_of(name)
-    return 2 * dim * (128 + 4 * (32 if dim > 128 else 64))
+    element, scales = kv_bytes_of(name)
+    keys = 32 if dim > 128 or (dim == 128 and scales) else 64
+    return 2 * dim * 128 + 2 * keys * (element * dim + scales)
 
 
 def narrow_shared_bytes(name):
-    """Dynamic shared memory of narrow_attention_kernel<dim>, as its NarrowShape has it."""
+    """Dynamic shared memory of narrow_attention_kernel<dim, type>, as its NarrowShape has it."""
     dim = dim_of(name)
-    return 2 * dim * (16 + 2 * 64) * (3 if dim >= 128 else 5 if dim == 64 else 6)
+    element, scales = kv_bytes_of(name)
+    stage = max(64 * (element * dim + scales) + 2 * dim * 16, 4 * 4 * 16 * (dim + 2))
+    return stage * (3 if dim >= 128 else 5 if dim == 64 else 6)
 
 
 # name: (threads, most registers, instructions that the PTX must have, dynamic shared memory); numbers
@@ -58,6 +67,15 @@ BUDGETS = {
     "wide_attention_kernel": (wide_threads, 255, ("cp.async.cg", "ldmatrix", "mma.sync"),
                               wide_shared_bytes),
 }
+
+
+# What attention over int8 and FP8 must have besides: scales, and bytes made bf16.
+BYTE_INSTRUCTIONS = ("cp.async.ca", "fma.rn.bf16x2")
+
+
+def instructions_of(name, symbol):
+    is_bytes = name in ("narrow_attention_kernel", "wide_attention_kernel") and kv_bytes_of(symbol)[1]
+    return BUDGETS[name][2] + (BYTE_INSTRUCTIONS if is_bytes else ())
 
 
 def kernel_of(symbol):
@@ -111,7 +129,7 @@ def main():
                 faults.append(f"{symbol}: no budget")
                 continue
             seen.add(name)
-            threads, most, instructions, dynamic = BUDGETS[name]
+            threads, most, _, dynamic = BUDGETS[name]
             threads = threads(symbol) if callable(threads) else threads
             shared = usage["shared"] + (dynamic(symbol) if dynamic else 0)
             body = entries[symbol]
@@ -119,7 +137,7 @@ def main():
                 ("spills", usage["spills"] > 0), ("a stack", usage["stack"] > 0),
                 (f"{usage['registers']} registers, at most {most}", usage["registers"] > most),
                 ("local memory", ".local" in body),
-                *((f"no {wanted}", wanted not in body) for wanted in instructions)) if is_bad]
+                *((f"no {wanted}", wanted not in body) for wanted in instructions_of(name, symbol))) if is_bad]
             blocks = blocks_per_multiprocessor(threads, usage["registers"], shared)
             print(json.dumps({"kernel": symbol, "registers": usage["registers"],
                               "spill_bytes": usage["spills"], "shared_bytes": shared,

@@ -8,6 +8,7 @@ linked from; the mutated kernel's object file comes first, so the library's own 
 """
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,14 @@ SEEDS = ("0", "1", "2", "3")
 STEPS = "steps"  # the variant whose program runs whole steps
 WIDE = "cuda/attention_wide_kernels.cu"
 NARROW = "cuda/attention_narrow_kernels.cu"
+WIDE_BYTES = "cuda/attention_wide_bytes_kernels.cu"
+NARROW_BYTES = "cuda/attention_narrow_bytes_kernels.cu"
 TILE = "cuda/attention_tile.h"
+LOADER = "cuda/attention_loader.h"
+BYTES = "cuda/kv_bytes.h"
+# What is mutated, of sources that hold nothing but instances.
+CODE = {WIDE: "cuda/attention_wide.h", WIDE_BYTES: "cuda/attention_wide.h",
+        NARROW: "cuda/attention_narrow.h", NARROW_BYTES: "cuda/attention_narrow.h"}
 
 
 @dataclasses.dataclass
@@ -27,7 +35,7 @@ class Mutant:
     after: str
     variant: str  # of the build that must catch it
     checks: str  # a part of the names of the checks that are run
-    file: str = ""  # the mutated file, if it is not the kernel
+    file: str = ""  # the mutated file, if it is neither the kernel nor its code
 
 
 MUTANTS = (
@@ -45,17 +53,17 @@ MUTANTS = (
     Mutant("copies are waited for one step late", NARROW, "wait_for_copies<S::kStages - 2>();",
            "wait_for_copies<S::kStages - 1>();", "plain", "attention_of_decodes"),
     Mutant("keys behind the end are read", NARROW, "const bool is_valid = position < item.key_end;",
-           "const bool is_valid = true;", "plain", "attention_of_decodes", TILE),
+           "const bool is_valid = true;", "plain", "attention_of_decodes", LOADER),
     Mutant("keys behind the end are read, of many rows", WIDE,
            "const bool is_valid = position < item.key_end;", "const bool is_valid = true;", "plain",
-           "attention_of_encoders", TILE),
+           "attention_of_encoders", LOADER),
     Mutant("a misaligned lane", WIDE, "static_cast<const Bf16*>(arguments.cache) + chunk * 8;",
            "static_cast<const Bf16*>(arguments.cache) + chunk * 8 + (chunk == 1 ? 4 : 0);", "plain",
-           "attention_of_prefills", TILE),
+           "attention_of_prefills", LOADER),
     Mutant("a swizzle that leaves its row", WIDE, "(row / kRowsPerLine & kMask)",
-           "(row / kRowsPerLine & (kMask | 8))", "plain", "attention_of_prefills", TILE),
+           "(row / kRowsPerLine & (kMask | 8))", "plain", "attention_of_prefills", LOADER),
     Mutant("no swizzle: bank conflicts", WIDE, "(chunk ^ (row / kRowsPerLine & kMask))",
-           "(chunk ^ (row / kRowsPerLine & kMask & 0))", "plain", "attention_of_prefills", TILE),
+           "(chunk ^ (row / kRowsPerLine & kMask & 0))", "plain", "attention_of_prefills", LOADER),
     Mutant("a row sees the token after it", WIDE, "min(item.key_end, position + 1)",
            "min(item.key_end, position + 2)", "plain", "attention_of_prefills", TILE),
     Mutant("the last masked step is taken for a whole one", WIDE,
@@ -91,6 +99,52 @@ MUTANTS = (
     Mutant("warps are merged where others still read", NARROW,
            "    __syncthreads();  // keys and values are no longer read\n", "", "tsan",
            "attention_of_decodes"),
+    Mutant("values have the scales of keys", NARROW_BYTES, "own_scales(stage, true, n)",
+           "own_scales(stage, false, n)", "plain", "bytes_attended_by_few"),
+    Mutant("keys have the scales of the next step", WIDE_BYTES, "scales(key) + n * 8",
+           "scales(key + S::kStepKeys) + n * 8", "plain", "bytes_attended_by_many"),
+    Mutant("values' scales are not brought", WIDE_BYTES, "if (which >= 2) return;",
+           "if (which >= 1) return;", "plain", "bytes_attended_by_many", LOADER),
+    Mutant("scales are not waited for", NARROW_BYTES, "wait_for_copies<S::kStages - 2>();",
+           "wait_for_copies<S::kStages - 1>();", "plain", "bytes_attended_by_few"),
+    Mutant("no barrier before scales are replaced", WIDE_BYTES,
+           "      __syncthreads();  // these keys are there", "      // these keys are there",
+           "tsan", "bytes_attended_by_many"),
+    Mutant("another token's scale", NARROW_BYTES, "source + slot * 2 + which",
+           "source + (slot ^ 1) * 2 + which", "plain", "bytes_attended_by_few", LOADER),
+    Mutant("rows lie as if there were no scales", WIDE_BYTES,
+           "(Rows::kScaleBytes << shift) / (2 * Rows::kUnitElements);", "0;", "plain",
+           "bytes_attended_by_many", LOADER),
+    Mutant("odd columns for even ones", WIDE_BYTES, "low.even, high.even, low.odd, high.odd",
+           "low.odd, high.odd, low.even, high.even", "plain", "bytes_attended_by_many"),
+    Mutant("columns are merged in the order of bf16", NARROW_BYTES,
+           ": pair / 2 * 16 + lane % 4 * 4 + pair % 2 * 2", ": pair * 8 + lane % 4 * 2", "plain",
+           "bytes_attended_by_few", TILE),
+    Mutant("bytes without a sign", NARROW_BYTES, "(pair & 0x00800080u) | 0xC300C300u", "0xC300C300u",
+           "plain", "bytes_attended_by_few", BYTES),
+    Mutant("FP8 of another bias", NARROW_BYTES, "multiply_add_bf16(odd, 0x7B807B80u, 0)",
+           "multiply_add_bf16(odd, 0x7B007B00u, 0)", "plain", "bytes_attended_by_few", BYTES),
+    Mutant("a lane's largest element for the row's", "cuda/rotary_kernels.cu",
+           "for (int distance = lanes / 2; distance > 0; distance /= 2) {\n      largest",
+           "for (int distance = lanes / 4; distance > 0; distance /= 2) {\n      largest", "plain",
+           "store_in_bytes"),
+    Mutant("lanes keep what they should exchange", "cuda/rotary_kernels.cu",
+           "is_odd ? own.x : own.y, 1)", "is_odd ? own.y : own.x, 1)", "plain", "store_in_bytes"),
+    Mutant("keys with their offset", "cuda/rotary_kernels.cu", "first[i] -= offsets[i];", ";",
+           "plain", "store_in_bytes"),
+    Mutant("queries that are not mixed", "cuda/rotary_kernels.cu", "if (is_query || is_key) {\n#pragma",
+           "if (is_key) {\n#pragma", "plain", "store_in_bytes"),
+    Mutant("half of a row is mixed", "cuda/rotary_kernels.cu", "distance < lanes; distance *= 2",
+           "2 * distance < lanes; distance *= 2", "plain", "store_in_bytes"),
+    Mutant("keys count as often as they were mixed", "cuda/rotary_kernels.cu",
+           "stored.scale / static_cast<float>(dim)", "stored.scale", "plain", "store_in_bytes"),
+    Mutant("rows that are no numbers have a scale", "cuda/rotary_kernels.cu",
+           ": __uint_as_float(0x7FFFFFFFu);", ": 0.0f;", "plain", "store_rows"),
+    Mutant("FP8 rounded towards zero", "cuda/rotary_kernels.cu",
+           "magnitude + 0x7FFFFu + (magnitude >> 20 & 1u)", "magnitude", "plain",
+           "store_in_bytes", BYTES),
+    Mutant("a copied block without its scales", "cuda/row_kernels.cu",
+           "(copy[2] * arguments.scale_bytes + 15) / 16 * 16;", "0;", "plain", "copy_blocks"),
     Mutant("no barrier in a block's sum", "cuda/norm_kernels.cu",
            "partial[threadIdx.x / 32] = value;\n  __syncthreads();",
            "partial[threadIdx.x / 32] = value;", "tsan", "norm", "cuda/devrt.h"),
@@ -103,8 +157,8 @@ MUTANTS = (
            "const bool inside = col < arguments.cols - 8;", "plain", "norm"),
     Mutant("rows behind the last are written", "cuda/activation_kernels.cu",
            "if (index >= total) return;", "if (index > total) return;", "asan", "silu"),
-    Mutant("a padding row is stored", "cuda/rotary_kernels.cu", "if (slot < 0) return;", "", "asan",
-           "rotate_and_store"),
+    Mutant("a padding row is stored", "cuda/rotary_kernels.cu", "inside && !is_query && slot >= 0;",
+           "inside && !is_query;", "asan", "rotate_and_store"),
     Mutant("a rotation the other way", "cuda/rotary_kernels.cu",
            "first[i] * cosine - second[i] * sine", "first[i] * cosine + second[i] * sine", "plain",
            "rotate_and_store"),
@@ -193,7 +247,7 @@ def read_variants(path):
 def build(mutant, root, folder, variant):
     """The check program with the bug in it."""
     compiler, parts = variant
-    changed = mutant.file or mutant.kernel
+    changed = mutant.file or CODE.get(mutant.kernel, mutant.kernel)
     text = (root / changed).read_text(encoding="utf-8")
     if text.count(mutant.before) < 1:
         raise LookupError(f"{changed} no longer has the text that is to be changed")
@@ -203,6 +257,11 @@ def build(mutant, root, folder, variant):
         stale.unlink()
     (overlay / changed).write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
     kernel = (overlay if changed == mutant.kernel else root) / mutant.kernel
+    if mutant.kernel in (WIDE_BYTES, NARROW_BYTES):
+        # Heads of 64 alone have the bug; the others are the library's.
+        instances = kernel.read_text(encoding="utf-8")
+        kernel = overlay / mutant.kernel
+        kernel.write_text(re.sub(r"template void [^;]*<(?!64,)\d+,[^;]*;", "", instances), encoding="utf-8")
     target = folder / "mutant.o"
     program = folder / "checks"
     subprocess.run([*compiler, f"-I{overlay}", f"-I{root}", "-O1", "-w", "-x", "c++", "-c", kernel,

@@ -100,35 +100,45 @@ KERNEL_CHECK(mean_rows) {
 }
 
 KERNEL_CHECK(copy_blocks) {
-  constexpr int kBlocks = 5;
-  constexpr int kLayers = 2;
-  constexpr int kParts = 6;
-  constexpr int kTokens = 16;
-  constexpr int kTokenBytes = 32;
-  constexpr std::size_t kLayer = std::size_t{kBlocks} * kParts * kTokens * kTokenBytes;
-  std::vector<std::uint8_t> cache(kLayers * kLayer);
-  for (std::uint8_t& byte : cache) byte = static_cast<std::uint8_t>(check.random());
-  const std::vector<std::int32_t> copies = {4, 1, 16, 0, 2, 5};
-  const DeviceArray<std::uint8_t> device(&check, cache);
-  const DeviceArray<std::int32_t> device_copies(&check, copies);
-  launch_block_copy({device_copies.data(), device.data(), static_cast<long long>(kLayer), kParts,
-                     kTokens, kTokenBytes},
-                    2, kLayers, check.stream());
-  std::vector<std::uint8_t> expected = cache;
-  for (std::size_t c = 0; c < copies.size(); c += 3) {
-    for (std::size_t layer = 0; layer < kLayers; ++layer) {
-      for (std::size_t part = 0; part < kParts; ++part) {
-        const auto begin = [&](std::int32_t block) {
-          return layer * kLayer +
-                 (static_cast<std::size_t>(block) * kParts + part) * kTokens * kTokenBytes;
-        };
-        for (std::size_t i = 0; i < static_cast<std::size_t>(copies[c + 2] * kTokenBytes); ++i) {
-          expected[begin(copies[c + 1]) + i] = cache[begin(copies[c]) + i];
+  constexpr std::size_t kBlocks = 5;
+  constexpr std::size_t kLayers = 2;
+  constexpr std::size_t kParts = 6;
+  constexpr std::size_t kTokens = 16;
+  constexpr std::size_t kRowBytes = 32;
+  // Five tokens' scales take the next three with them.
+  for (const std::size_t scale_bytes : {std::size_t{0}, std::size_t{4}}) {
+    const std::size_t part_bytes = kTokens * (kRowBytes + scale_bytes);
+    const std::size_t layer_bytes = kBlocks * kParts * part_bytes;
+    std::vector<std::uint8_t> cache(kLayers * layer_bytes);
+    for (std::uint8_t& byte : cache) byte = static_cast<std::uint8_t>(check.random());
+    const std::vector<std::int32_t> copies = {4, 1, 16, 0, 2, 5};
+    const DeviceArray<std::uint8_t> device(&check, cache);
+    const DeviceArray<std::int32_t> device_copies(&check, copies);
+    launch_block_copy({device_copies.data(), device.data(), static_cast<long long>(layer_bytes),
+                       static_cast<int>(kParts), static_cast<int>(kTokens),
+                       static_cast<int>(kRowBytes), static_cast<int>(scale_bytes)},
+                      2, kLayers, check.stream());
+    std::vector<std::uint8_t> expected = cache;
+    for (std::size_t c = 0; c < copies.size(); c += 3) {
+      const auto tokens = static_cast<std::size_t>(copies[c + 2]);
+      for (std::size_t layer = 0; layer < kLayers; ++layer) {
+        for (std::size_t part = 0; part < kParts; ++part) {
+          const auto copy = [&](std::size_t first, std::size_t bytes) {
+            const auto begin = [&](std::int32_t block) {
+              return layer * layer_bytes +
+                     (static_cast<std::size_t>(block) * kParts + part) * part_bytes + first;
+            };
+            for (std::size_t i = 0; i < bytes; ++i) {
+              expected[begin(copies[c + 1]) + i] = cache[begin(copies[c]) + i];
+            }
+          };
+          copy(0, tokens * kRowBytes);
+          copy(kTokens * kRowBytes, (tokens + 3) / 4 * 4 * scale_bytes);
         }
       }
     }
+    check.expect(device.read() == expected, "copies the tokens of each part and nothing else");
   }
-  check.expect(device.read() == expected, "copies the tokens of each part and nothing else");
 }
 
 }  // namespace batchmill::testing

@@ -31,6 +31,11 @@ struct GoldenModel {
 
 std::span<const GoldenModel> golden_models();
 
+// How far keys and values in bytes take a golden logit, relative to 1 + |logit|, at most, if all
+// else is float32.
+inline constexpr float kInt8Cost = 0.009f;
+inline constexpr float kFp8Cost = 0.045f;
+
 // Beside a GoldenToken, what a runner had there.
 struct StepResult {
   GoldenToken best;

@@ -34,8 +34,8 @@ class StepModel::Probe : public ForwardingBackend {
 };
 
 StepModel::StepModel(const ModelShape& shape, std::int32_t num_blocks,
-                     std::int32_t max_context_tokens)
-    : config_(config_of(shape, max_context_tokens)) {
+                     std::int32_t max_context_tokens, DType kv)
+    : config_(config_of(shape, max_context_tokens)), kv_(kv) {
   greedy_.temperature = 0.0f;
   auto backend = std::make_unique<CudaBackend>(0);
   backend_ = backend.get();
@@ -49,7 +49,7 @@ StepModel::StepModel(const ModelShape& shape, std::int32_t num_blocks,
   cache.block_size_tokens = kStepBlockTokens;
   cache.num_kv_heads = config_.num_kv_heads;
   cache.head_dim = config_.head_dim;
-  cache.dtype = DType::kBF16;
+  cache.dtype = kv;
   auto memory = probe_->make_kv_cache(cache);
   transformer_ = std::make_unique<Transformer>(config_, std::move(probe), std::move(weights),
                                                std::move(memory));
@@ -73,6 +73,10 @@ std::int64_t StepModel::weight_bytes() const {
   const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
   const std::int64_t layer = hidden * (2 * heads + 2 * kv_heads + 3 * config_.intermediate_size);
   return 2 * (config_.num_layers * layer + hidden * config_.vocab_size);
+}
+
+double StepModel::kv_bytes(double tokens) const {
+  return tokens * static_cast<double>(config_.kv_bytes_per_token(dtype_bytes(kv_)));
 }
 
 std::vector<float>& StepModel::run(const Batch& batch) {

@@ -27,7 +27,8 @@ struct StepOptions {
 
 class StepModel {
  public:
-  StepModel(const ModelShape& shape, std::int32_t num_blocks, std::int32_t max_context_tokens);
+  StepModel(const ModelShape& shape, std::int32_t num_blocks, std::int32_t max_context_tokens,
+            DType kv = DType::kBF16);
   ~StepModel();
 
   Transformer& transformer() { return *transformer_; }
@@ -41,6 +42,8 @@ class StepModel {
   const std::vector<Draw>& drawn() const { return drawn_; }
   // Of matrices that a decode step reads.
   std::int64_t weight_bytes() const;
+  // Of the cache, for so many tokens.
+  double kv_bytes(double tokens) const;
 
   // Logits of the batch's rows, [R][vocab], until the next call; empty if tokens are drawn.
   std::vector<float>& run(const Batch& batch);
@@ -52,6 +55,7 @@ class StepModel {
  private:
   class Probe;
   ModelConfig config_;
+  DType kv_;
   Probe* probe_;  // of transformer_
   CudaBackend* backend_;  // of probe_
   std::unique_ptr<Transformer> transformer_;

@@ -67,7 +67,9 @@ endif()
 set(BATCHMILL_KERNEL_SOURCES
   activation_kernels.cu
   attention_kernels.cu
+  attention_narrow_bytes_kernels.cu
   attention_narrow_kernels.cu
+  attention_wide_bytes_kernels.cu
   attention_wide_kernels.cu
   norm_kernels.cu
   product_kernels.cu

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cuda/attention_kernels.h"
+#include "engine/kv_cache.h"
 #include "tests/cuda/bench/bench.h"
 
 namespace batchmill::testing {
@@ -16,6 +17,7 @@ struct Heads {
   int heads;
   int kv_heads;
   int dim;
+  DType kv = DType::kBF16;
 };
 
 // Sequences of `context` tokens, the last `rows` of them this step's.
@@ -50,14 +52,16 @@ class AttentionCase {
     const auto cols = static_cast<std::size_t>((heads.heads + 2 * heads.kv_heads) * heads.dim);
     qkv_ = bench->numbers(total_rows * cols, 2);
     output_ = std::make_unique<CudaBuffer>(total_rows * cols * 2);
-    const std::size_t block_elements = static_cast<std::size_t>(2 * heads.kv_heads * heads.dim)
-                                       << kBlockShift;
+    const auto element = static_cast<std::size_t>(dtype_bytes(heads.kv));
+    const std::size_t block_bytes =
+        static_cast<std::size_t>(2 * heads.kv_heads * kv_token_bytes(heads.dim, element))
+        << kBlockShift;
     const int distinct = blocks - (sequences - 1) * shared_blocks;
-    cache_bytes_ = static_cast<double>(distinct) * static_cast<double>(block_elements) * 2;
+    cache_bytes_ = static_cast<double>(distinct) * static_cast<double>(block_bytes);
     // So many caches that none is found in the processor's when its turn comes.
     const int caches = bench->is_tiny() ? 2 : std::max(1, std::min(16, int(4e8 / cache_bytes_)));
     for (int i = 0; i < caches; ++i) {
-      caches_.push_back(bench->numbers(static_cast<std::size_t>(blocks) * block_elements, 2));
+      caches_.push_back(bench->numbers(static_cast<std::size_t>(blocks) * block_bytes / 2, 2));
     }
     const auto partial_rows = static_cast<std::size_t>(plan.num_partial_rows() * heads.kv_heads);
     partial_outputs_ = std::make_unique<CudaBuffer>(4 * std::max<std::size_t>(partial_rows, 1) *
@@ -65,6 +69,7 @@ class AttentionCase {
     partial_sums_ = std::make_unique<CudaBuffer>(8 * std::max<std::size_t>(partial_rows, 1));
 
     arguments_.qkv = qkv_->data();
+    arguments_.kv = heads.kv;
     arguments_.block_tables = static_cast<const std::int32_t*>(tables_->data());
     arguments_.output = output_->data();
     arguments_.plan = plan_->data();
@@ -106,11 +111,11 @@ class AttentionCase {
   std::vector<std::unique_ptr<CudaBuffer>> caches_;
 };
 
-}  // namespace
-
-void bench_attention(Bench* bench) {
+void bench_cache(Bench* bench, DType kv) {
   const bool tiny = bench->is_tiny();
-  const Heads heads = tiny ? Heads{4, 2, 32} : Heads{32, 8, 128};
+  const Heads heads = tiny ? Heads{4, 2, 32, kv} : Heads{32, 8, 128, kv};
+  const std::string what =
+      kv == DType::kBF16 ? "attention, " : std::string("attention on ") + dtype_name(kv) + ", ";
   struct Size {
     int sequences;
     int context;
@@ -122,8 +127,7 @@ void bench_attention(Bench* bench) {
                                {64, 1024}, {64, 4096}, {64, 4096, 3840}};
   for (const Size& size : decodes) {
     const std::string name =
-        "attention, " + std::to_string(size.sequences) + " decodes at " +
-        std::to_string(size.context) +
+        what + std::to_string(size.sequences) + " decodes at " + std::to_string(size.context) +
         (size.shared > 0 ? ", " + std::to_string(size.shared) + " shared" : "");
     if (!bench->wants(name)) continue;
     AttentionCase work(bench, heads, size.sequences, size.context, 1, size.shared);
@@ -134,8 +138,8 @@ void bench_attention(Bench* bench) {
   const std::vector<Size> prefills =
       tiny ? std::vector<Size>{{1, 40}} : std::vector<Size>{{8, 512}, {4, 4096}, {1, 16384}};
   for (const Size& size : prefills) {
-    const std::string name = "attention, " + std::to_string(size.sequences) + " prefills of " +
-                             std::to_string(size.context);
+    const std::string name =
+        what + std::to_string(size.sequences) + " prefills of " + std::to_string(size.context);
     if (!bench->wants(name)) continue;
     AttentionCase work(bench, heads, size.sequences, size.context, size.context);
     // Two products over half of all pairs of rows and keys.
@@ -144,6 +148,12 @@ void bench_attention(Bench* bench) {
     bench->kernel(
         name, {0, operations}, [&](int i) { work.enqueue(i); }, 2);
   }
+}
+
+}  // namespace
+
+void bench_attention(Bench* bench) {
+  for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8}) bench_cache(bench, kv);
 }
 
 }  // namespace batchmill::testing

@@ -96,22 +96,30 @@ void bench_store(Bench* bench, const RowSizes& size) {
   const auto rotations = bench->numbers(rows * static_cast<std::size_t>(dim), 4);
   const auto cache = bench->numbers(rows * 2 * static_cast<std::size_t>(kv_heads * dim), 2);
   const auto slots = array_of(bench, numbered(size.rows, size.rows));
-  const StoreArguments arguments{qkv->data(),
-                                 nullptr,
-                                 nullptr,
-                                 0.0f,
-                                 static_cast<const float*>(rotations->data()),
-                                 static_cast<const std::int32_t*>(slots->data()),
-                                 cache->data(),
-                                 heads,
-                                 kv_heads,
-                                 dim,
-                                 kBlockTokens};
-  // Queries twice, keys and values read and stored, a rotation per row.
-  const double bytes =
-      static_cast<double>(rows) * (2.0 * dim * (2 * heads + 4 * kv_heads) + 4.0 * dim);
-  bench->kernel("rotation and store", {bytes, 0, kRowGoal},
-                [&](int) { launch_store(arguments, size.rows, bench->stream().handle()); });
+  StoreArguments arguments{qkv->data(),
+                           nullptr,
+                           nullptr,
+                           0.0f,
+                           static_cast<const float*>(rotations->data()),
+                           static_cast<const std::int32_t*>(slots->data()),
+                           cache->data(),
+                           heads,
+                           kv_heads,
+                           dim,
+                           kBlockTokens,
+                           DType::kBF16,
+                           nullptr};
+  for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8}) {
+    arguments.kv = kv;
+    // Queries twice, keys and values read and stored, a rotation per row.
+    const double stored = kv == DType::kBF16 ? 2.0 * dim : dim + 4.0;
+    const double bytes = static_cast<double>(rows) * (2.0 * dim * (2 * heads + 2 * kv_heads) +
+                                                      2 * kv_heads * stored + 4.0 * dim);
+    bench->kernel(std::string("rotation and store") +
+                      (kv == DType::kBF16 ? "" : std::string(" in ") + dtype_name(kv)),
+                  {bytes, 0, kRowGoal},
+                  [&](int) { launch_store(arguments, size.rows, bench->stream().handle()); });
+  }
 
   const int copies = size.rows / kBlockTokens / 2;
   std::vector<std::int32_t> list;
@@ -123,7 +131,8 @@ void bench_store(Bench* bench, const RowSizes& size) {
                                 layer_bytes,
                                 2 * kv_heads,
                                 kBlockTokens,
-                                2 * dim};
+                                2 * dim,
+                                0};
   bench->kernel("copied blocks", {static_cast<double>(layer_bytes), 0, kRowGoal},
                 [&](int) { launch_block_copy(copy, copies, 1, bench->stream().handle()); });
 }

@@ -25,10 +25,6 @@ std::vector<StepSequence> prepared(int count, int context, int room, int num_blo
   return sequences;
 }
 
-double kv_bytes(const ModelConfig& config, double tokens) {
-  return tokens * static_cast<double>(config.kv_bytes_per_token(2));
-}
-
 void bench_decode(Bench* bench, StepModel* model, const Workload& workload, int count, int context,
                   int num_blocks) {
   for (const StepOptions& options :
@@ -46,7 +42,7 @@ void bench_decode(Bench* bench, StepModel* model, const Workload& workload, int 
     Batch batch = begin_batch((context + kStepBlockTokens) / kStepBlockTokens);
     for (StepSequence& sequence : sequences) add_rows(&sequence, 1, &batch);
     const double bytes = static_cast<double>(model->weight_bytes()) +
-                         kv_bytes(model->config(), static_cast<double>(count) * context);
+                         model->kv_bytes(static_cast<double>(count) * context);
     const bool has_goal = count == 1 && options.records && !options.downloads && !options.draws;
     for (int i = 0; i < 3; ++i) model->run(batch);  // seen, recorded, replayed
     bench->step(name, {bytes, 0, has_goal ? workload.decode_goal : std::nullopt},
@@ -74,7 +70,7 @@ void bench_ahead(Bench* bench, StepModel* model, const Workload& workload, int c
     add_drawn_row(&sequence, i, &ahead);
   }
   const double bytes = static_cast<double>(model->weight_bytes()) +
-                       kv_bytes(model->config(), static_cast<double>(count) * context);
+                       model->kv_bytes(static_cast<double>(count) * context);
   bench->step(name, {bytes, 0, {}}, [&] {
     model->begin(ahead);
     model->end();
