@@ -24,7 +24,7 @@ struct ModelConfigEntry {
   std::vector<std::string> aliases;  // further names; "*" stands for any name
   std::string path;  // the GGUF file
   std::string dtype = "auto";  // weights and products: "auto", "f32", "bf16", "int8"
-  std::string kv_dtype = "auto";  // KV cache: "auto", "f32", "bf16", "int8"
+  std::string kv_dtype = "auto";  // KV cache: "auto", "f32", "bf16", "int8", "fp8"
   std::string device = "auto";  // "auto", "cpu", "cuda:N"
   std::int32_t max_context_tokens = 0;  // 0: what the model was trained for
 };

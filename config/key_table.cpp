@@ -320,13 +320,14 @@ const std::vector<ModelKey>& model_keys() {
           .field = [](ModelConfigEntry& m) -> std::string& { return m.dtype; },
           .choices = {"auto", "f32", "bf16", "int8"},
           .meaning = "Type of weights and of matrix products. \"auto\": what is fastest here."},
-      ModelKey{
-          .name = "kv_dtype",
-          .type = KeyType::kChoice,
-          .field = [](ModelConfigEntry& m) -> std::string& { return m.kv_dtype; },
-          .choices = {"auto", "f32", "bf16", "int8"},
-          .later = {"int4", "fp8"},
-          .meaning = "Type of the KV cache. \"auto\": int8 if weights are, else as activations."},
+      ModelKey{.name = "kv_dtype",
+               .type = KeyType::kChoice,
+               .field = [](ModelConfigEntry& m) -> std::string& { return m.kv_dtype; },
+               .choices = {"auto", "f32", "bf16", "int8", "fp8"},
+               .later = {"int4"},
+               .meaning =
+                   "Type of the KV cache. \"auto\": int8 if weights are, else as activations. The "
+                   "CPU has no \"fp8\", GPUs have no \"f32\"."},
       ModelKey{.name = "device",
                .type = KeyType::kChoice,
                .field = [](ModelConfigEntry& m) -> std::string& { return m.device; },

@@ -25,6 +25,12 @@ CpuDType parse_dtype(const std::string& text) {
 CpuOptions cpu_options(const DaemonConfig& config, const ModelConfigEntry& entry) {
   CpuOptions options;
   options.dtype = parse_dtype(entry.dtype);
+  if (entry.kv_dtype == "fp8") {
+    throw ToolError(kExitUsage,
+                    fmt::format("the model {} cannot run on the CPU: kv_dtype fp8 is for "
+                                "GPUs; here it is auto, f32, bf16 or int8",
+                                entry.name));
+  }
   options.kv_dtype = parse_dtype(entry.kv_dtype);
   options.threads = config.engine.threads;
   options.block_size_tokens = config.engine.block_size_tokens;

@@ -34,10 +34,11 @@ constexpr char kEmulated[] = "emulated";
 // Throws std::runtime_error if the model cannot run on a GPU, whatever GPU there is.
 void check_settings(const ModelConfigEntry& entry, const ModelConfig& model) {
   check_gpu_model(model);
-  for (const std::string& dtype : {entry.dtype, entry.kv_dtype}) {
-    if (dtype == "auto" || dtype == "bf16") continue;
-    throw std::runtime_error(
-        fmt::format("the CUDA backend computes in bf16 with a bf16 KV cache, not {}", dtype));
+  if (entry.dtype != "auto" && entry.dtype != "bf16") {
+    throw std::runtime_error(fmt::format("the CUDA backend computes in bf16, not {}", entry.dtype));
+  }
+  if (entry.kv_dtype == "f32") {
+    throw std::runtime_error("the CUDA backend has KV caches in bf16, int8 and fp8, not f32");
   }
 }
 
@@ -104,9 +105,10 @@ class Devices {
       }
       claims_[gpu.name][index] = loaded_gpu_claim(*models_[index], gpu.options);
       spdlog::info(
-          "the model {} runs on {}, {}, with a KV cache of {} tokens", served.name, gpu.name,
+          "the model {} runs on {}, {}, with a KV cache of {} tokens in {}", served.name, gpu.name,
           gpu.plugin->describe(gpu.options.device).name,
-          std::int64_t{devices.back().runner->num_blocks()} * gpu.options.block_size_tokens);
+          std::int64_t{devices.back().runner->num_blocks()} * gpu.options.block_size_tokens,
+          dtype_name(gpu.options.kv_dtype));
     }
     return devices.empty() ? cpu_(served) : std::move(devices);
   }
@@ -119,8 +121,9 @@ class Devices {
       const GpuMemoryPlan plan = plan_gpu_memory(*models_[index], with_others(gpu, index),
                                                  free_bytes(gpu.plugin, gpu.options.device), false);
       text +=
-          fmt::format("{}{}, {} MiB as bf16, KV cache {} MiB", text.empty() ? "" : "; ", gpu.name,
-                      plan.weight_bytes >> 20, plan.num_blocks * plan.block_bytes >> 20);
+          fmt::format("{}{}, {} MiB as bf16, KV cache {} MiB as {}", text.empty() ? "" : "; ",
+                      gpu.name, plan.weight_bytes >> 20, plan.num_blocks * plan.block_bytes >> 20,
+                      dtype_name(gpu.options.kv_dtype));
     }
     return text;
   }
@@ -192,6 +195,7 @@ class Devices {
     GpuChoice gpu;
     gpu.plugin = plugin.get();
     gpu.options.block_size_tokens = config_.engine.block_size_tokens;
+    gpu.options.kv_dtype = gpu_kv_dtype(entry);
     gpu.options.kv_cache_bytes = config_.engine.kv_cache_bytes;
     gpu.options.max_num_seqs = config_.engine.options.max_num_seqs;
     gpu.options.max_num_batched_tokens = config_.engine.options.max_num_batched_tokens;
@@ -254,6 +258,11 @@ DeviceReplacement make_replacement(const DaemonConfig& config) {
       throw std::runtime_error(std::string("the CPU cannot take its place: ") + error.what());
     }
   };
+}
+
+DType gpu_kv_dtype(const ModelConfigEntry& entry) {
+  if (entry.kv_dtype == "int8") return DType::kI8;
+  return entry.kv_dtype == "fp8" ? DType::kF8 : DType::kBF16;
 }
 
 void require_cpu(const ModelConfigEntry& entry, const std::string& command) {

@@ -7,6 +7,7 @@
 
 #include "actors/daemon.h"
 #include "config/daemon_config.h"
+#include "engine/tensor.h"
 
 namespace batchmill {
 
@@ -18,6 +19,9 @@ DeviceFactory make_devices(const DaemonConfig& config, const std::vector<ServedM
 // What a model runs on when its last GPU is lost: this machine's processors if its device is
 // "auto", else nothing.
 DeviceReplacement make_replacement(const DaemonConfig& config);
+
+// What the model's KV cache holds on a GPU.
+DType gpu_kv_dtype(const ModelConfigEntry& entry);
 
 // Throws ToolError (kExitUsage) unless the model may run on this machine's processors.
 void require_cpu(const ModelConfigEntry& entry, const std::string& command);

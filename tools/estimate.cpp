@@ -32,7 +32,9 @@ std::vector<ModelCatalog::Entry> catalog_entries(const DaemonConfig& config,
                                                  const std::vector<ServedModel>& models) {
   std::vector<ModelCatalog::Entry> entries;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    const CpuOptions options = cpu_options(config, config.models[i]);
+    ModelConfigEntry configured = config.models[i];
+    if (configured.kv_dtype == "fp8") configured.kv_dtype = "int8";  // as large, and the CPU has it
+    const CpuOptions options = cpu_options(config, configured);
     const CpuPlan plan = plan_cpu(models[i].model->config(), options);
     ModelCatalog::Entry entry;
     entry.served = models[i];

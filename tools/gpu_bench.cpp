@@ -45,10 +45,9 @@ Json case_of(const std::vector<Measured>& runs, const StepWork& step) {
 
 class GpuCases {
  public:
-  explicit GpuCases(const ModelConfig& config)
+  GpuCases(const ModelConfig& config, std::int64_t kv_bytes_per_token)
       : size_(measure_model(config)),
-        kv_bytes_per_token_(
-            static_cast<double>(config.kv_bytes_per_token(dtype_bytes(DType::kBF16)))) {}
+        kv_bytes_per_token_(static_cast<double>(kv_bytes_per_token)) {}
 
   // `logits_rows`: over all steps of a run.
   Json prefill(const std::vector<Measured>& runs, int logits_rows) const {
@@ -88,8 +87,10 @@ Json bench_gpu(const DaemonConfig& config, const ServedModel& served, const Benc
   DaemonConfig one = config;
   std::erase_if(one.models, [&](const auto& entry) { return entry.name != served.name; });
   one.engine.options = engine_options;
+  const DType kv_dtype = gpu_kv_dtype(one.models.front());
+  const std::int64_t kv_bytes_per_token = shape.kv_bytes_per_token(dtype_bytes(kv_dtype));
   one.engine.kv_cache_bytes = std::int64_t{blocks_needed(flags, engine_options, block_tokens)} *
-                              block_tokens * shape.kv_bytes_per_token(dtype_bytes(DType::kBF16));
+                              block_tokens * kv_bytes_per_token;
   Device device = std::move(make_devices(one, {served})(served).front());
   if (!device.can_be_lost) {
     throw ToolError(kExitUsage,
@@ -97,14 +98,14 @@ Json bench_gpu(const DaemonConfig& config, const ServedModel& served, const Benc
   }
   BenchModel bench(shape, engine_options, std::move(device.runner));
   const Workloads workloads = measure(&bench, flags);
-  const GpuCases cases(shape);
+  const GpuCases cases(shape, kv_bytes_per_token);
   const std::int64_t held = workloads.decode.back().held_slots;
   const std::int64_t empty = workloads.decode.back().empty_slots;
   return {{"version", BATCHMILL_VERSION},
           {"device", device.name},
           {"model", served.name},
           {"dtype", dtype_name(DType::kBF16)},
-          {"kv_dtype", dtype_name(DType::kBF16)},
+          {"kv_dtype", dtype_name(kv_dtype)},
           {"threads", nullptr},
           {"config", config_json(flags, engine_options, block_tokens)},
           {"gemm_peak_gflops", nullptr},

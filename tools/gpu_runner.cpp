@@ -67,7 +67,7 @@ std::int64_t weight_bytes(const ModelConfig& config) {
 }
 
 std::int64_t block_bytes(const ModelConfig& config, const GpuOptions& options) {
-  return config.kv_bytes_per_token(dtype_bytes(DType::kBF16)) * options.block_size_tokens;
+  return config.kv_bytes_per_token(dtype_bytes(options.kv_dtype)) * options.block_size_tokens;
 }
 
 // More than that many contexts would not be used.
@@ -171,9 +171,12 @@ GpuMemoryPlan plan_gpu_memory(const ModelConfig& config, const GpuOptions& optio
   const std::int64_t cache_bytes =
       options.kv_cache_bytes > 0 ? std::min(options.kv_cache_bytes, offered_bytes) : offered_bytes;
   // Slots are numbered by 32-bit integers.
-  plan.num_blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
-      cache_bytes / plan.block_bytes, 1,
-      std::numeric_limits<std::int32_t>::max() / options.block_size_tokens));
+  std::int64_t most = std::numeric_limits<std::int32_t>::max() / options.block_size_tokens;
+  if (options.kv_dtype != DType::kBF16) {
+    most = std::min(most, kLargestByteLayer / (plan.block_bytes / config.num_layers));
+  }
+  plan.num_blocks =
+      static_cast<std::int32_t>(std::clamp<std::int64_t>(cache_bytes / plan.block_bytes, 1, most));
   return plan;
 }
 
@@ -200,7 +203,7 @@ std::unique_ptr<ModelRunner> make_gpu_runner(const CudaPlugin& plugin, const Mod
     shape.block_size_tokens = options.block_size_tokens;
     shape.num_kv_heads = config.num_kv_heads;
     shape.head_dim = config.head_dim;
-    shape.dtype = DType::kBF16;
+    shape.dtype = options.kv_dtype;
     needed_bytes = static_cast<std::int64_t>(shape.bytes());
     auto cache = backend->make_kv_cache(shape);
     return std::make_unique<Transformer>(config, std::move(backend), std::move(weights),

@@ -24,6 +24,7 @@ struct GpuClaim {
 struct GpuOptions {
   std::int32_t device = 0;
   std::int32_t block_size_tokens = 16;
+  DType kv_dtype = DType::kBF16;  // or int8, FP8
   std::int64_t kv_cache_bytes = 0;  // 0: an equal share of what is free
   std::vector<GpuClaim> others;
   std::int32_t max_num_seqs = 64;  // of a step; sizes what a step needs besides the cache

@@ -56,7 +56,7 @@ void add_common_flags(CLI::App* app, Settings* settings) {
   app->add_option("--dtype", settings->dtype, "Weights and products: auto, f32, bf16, int8 [auto]")
       ->type_name("TYPE")
       ->group(group);
-  app->add_option("--kv-dtype", settings->kv_dtype, "KV cache: auto, f32, bf16, int8 [auto]")
+  app->add_option("--kv-dtype", settings->kv_dtype, "KV cache: auto, f32, bf16, int8, fp8 [auto]")
       ->type_name("TYPE")
       ->group(group);
   app->add_flag("--deterministic", settings->deterministic,

@@ -166,6 +166,7 @@ TEST_F(DaemonConfigTest, RefusesWhatIsNotSupportedYet) {
   }
   const std::string model = "[[model]]\nname = \"m\"\npath = \"p\"\n";
   EXPECT_THAT(refusal(model + "kv_dtype = \"int4\""), HasSubstr("is not supported yet"));
+  EXPECT_THAT(refusal(model + "dtype = \"fp8\""), HasSubstr("must be one of \"auto\", \"f32\""));
   for (const char* device : {"cudax", "cuda", "cuda:", "cuda:x", "cpu:0", "cuda:1234"}) {
     EXPECT_THAT(refusal(model + "device = \"" + device + "\""),
                 HasSubstr("must be one of \"auto\", \"cpu\", \"cuda:N\""))

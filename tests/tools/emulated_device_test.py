@@ -16,6 +16,9 @@ LOSS = "3 steps in a row failed: the emulated device is lost"
 # which moves log-probabilities of these random models by up to 0.27, and by up to 0.25 on the CPU's
 # own bf16 path, which leaves its float32 path nearly at the same places.
 MARGIN = 0.3
+# FP8 keys and values are so many times as far from what they should be as those in int8
+# (cuda_byte_cache_test prints what both cost).
+FP8_FACTOR = 5
 
 
 def job_lines(model, num_lines, max_tokens=12):
@@ -26,6 +29,14 @@ def job_lines(model, num_lines, max_tokens=12):
                       "ignore_eos": True, "return_token_ids": True, "logprobs": 5,
                       "prompt": golden[i % len(golden)]["prompt"] + [i] * (i // len(golden))}}
             for i in range(num_lines)]
+
+
+def largest_error(expected, given):
+    """Of log-probabilities, as long as the tokens are the same."""
+    pairs = zip(expected["token_ids"], given["token_ids"])
+    equal = next((i for i, (a, b) in enumerate(pairs) if a != b), len(expected["token_ids"]))
+    return max((abs(a - b) for a, b in zip(expected["logprobs"]["token_logprobs"][:equal],
+                                           given["logprobs"]["token_logprobs"])), default=0)
 
 
 @unittest.skipUnless(PLUGIN.exists(), "skipped: no libboost-context-dev, so no emulated device")
@@ -81,19 +92,37 @@ class EmulatedDeviceTest(ProgramTest):
                 self.assertEqual(self.devices_of(lines[:1]), {"emulated:0": 1})
                 self.check_tokens(cpu, emulated)
 
+    def test_keys_and_values_in_bytes_say_nearly_the_same(self):
+        for model in ("qwen2", "gemma3_text"):
+            lines = job_lines(model, 12)
+            on_cpu = ("--device", "cpu", "--dtype", "f32", "--kv-dtype")
+            cpu = self.run_job(model, lines, *on_cpu, "f32")
+            rounded = self.run_job(model, lines, *on_cpu, "int8")
+            cost = max(largest_error(cpu[line], rounded[line]) for line in cpu)
+            for kv_dtype, factor in (("int8", 1), ("fp8", FP8_FACTOR)):
+                with self.subTest(f"{model}, {kv_dtype}"):
+                    emulated = self.run_job(model, lines, "--device", "emulated", "--kv-dtype",
+                                            kv_dtype)
+                    self.assertEqual(self.devices_of(lines[:1]), {"emulated:0": 1})
+                    margin = MARGIN + factor * cost
+                    for line in cpu:
+                        self.assertLess(largest_error(cpu[line], emulated[line]), margin, line)
+                        if emulated[line]["token_ids"] != cpu[line]["token_ids"]:
+                            self.check_first_difference(line, cpu[line], emulated[line], margin)
+
     def check_tokens(self, cpu, emulated):
         equal = [line for line in cpu if emulated[line]["token_ids"] == cpu[line]["token_ids"]]
         self.assertGreaterEqual(len(equal), len(cpu) // 2)
         for line in cpu.keys() - equal:
             self.check_first_difference(line, cpu[line], emulated[line])
 
-    def check_first_difference(self, line, cpu, emulated):
+    def check_first_difference(self, line, cpu, emulated, margin=MARGIN):
         """The CPU would nearly have said the same."""
         pairs = list(zip(cpu["token_ids"], emulated["token_ids"]))
         at = next(i for i, (expected, given) in enumerate(pairs) if expected != given)
         text = emulated["logprobs"]["tokens"][at]
         best = cpu["logprobs"]["token_logprobs"][at]
-        self.assertLess(best - cpu["logprobs"]["top_logprobs"][at][text], MARGIN, f"{line}, token {at}")
+        self.assertLess(best - cpu["logprobs"]["top_logprobs"][at][text], margin, f"{line}, token {at}")
 
     def test_two_devices_share_a_job(self):
         lines = job_lines("qwen2", 48)
@@ -140,6 +169,18 @@ class EmulatedDeviceTest(ProgramTest):
         again = self.run_job("llama3", lines, "--dtype", "bf16", env=self.as_gpus())
         self.assertIn("it had finished before", self.err)
         self.assertEqual(again, rest)
+
+    def test_the_cpu_does_not_take_over_a_cache_in_fp8(self):
+        lines = job_lines("llama3", 12)
+        fp8 = ("--kv-dtype", "fp8", "--name", "fp8")
+        self.run_job("llama3", lines, *fp8, exit_code=5,
+                     env=self.as_gpus(BATCHMILL_EMULATED_LOST="0:6"))
+        self.assertIn("the CPU cannot take its place: the model llama3 cannot run on the CPU: kv_dtype "
+                      "fp8 is for GPUs", self.err)
+        self.run_job("llama3", lines, *fp8, env=self.as_gpus())
+        out, _ = self.batchmill("estimate", self.write_lines("in.jsonl", lines), "--model",
+                                MODELS / "llama3", "--device", "emulated", "--kv-dtype", "fp8")
+        self.assertIn("12 lines, 12 can run\n", out)
 
     def test_a_run_ends_with_the_gpu_that_was_asked_for_and_goes_on_later(self):
         lines = job_lines("llama3", 12)
@@ -250,9 +291,12 @@ class EmulatedDeviceTest(ProgramTest):
                               "and the model needs [0-9]+ MiB for weights, ")
 
     def test_doctor_names_the_device(self):
-        for device, pattern in (("emulated", "on emulated:0, 0 MiB as bf16, KV cache [0-9]+ MiB"),
-                                ("cpu", "on cpu:0, 0 MiB as ")):
-            out, _ = self.batchmill("doctor", "--model", MODELS / "llama3", "--device", device)
+        on_emulated = "on emulated:0, 0 MiB as bf16, KV cache [0-9]+ MiB as "
+        for device, kv_dtype, pattern in (("emulated", "auto", on_emulated + "bf16"),
+                                          ("emulated", "fp8", on_emulated + "fp8"),
+                                          ("cpu", "auto", "on cpu:0, 0 MiB as ")):
+            out, _ = self.batchmill("doctor", "--model", MODELS / "llama3", "--device", device,
+                                    "--kv-dtype", kv_dtype)
             self.assertRegex(out, f"model llama3: llama, 2 layers, {pattern}")
 
     def test_bench_measures_the_device(self):
@@ -273,6 +317,13 @@ class EmulatedDeviceTest(ProgramTest):
         self.assertEqual(report["decode"]["operations_per_step"], 4 * report["single_decode"]["operations_per_step"])
         self.assertIsNone(report["gemm_peak_gflops"])
         self.assertGreaterEqual(report["kv_slots"]["held"], 4 * 40)
+        # What 4 sequences read of keys and values beyond what one does: heads of 16, with scales.
+        out, _ = self.batchmill(*options, "--device", "emulated", "--json", "--kv-dtype", "int8")
+        in_bytes = json.loads(out)
+        self.assertEqual(in_bytes["kv_dtype"], "int8")
+        more, less = (each["decode"]["bytes_per_step"] - each["single_decode"]["bytes_per_step"]
+                      for each in (report, in_bytes))
+        self.assertAlmostEqual(less / more, (16 + 4) / (2 * 16))
         # As a GPU that is found by itself, for people.
         out, _ = self.batchmill(*options, env=self.as_gpus())
         self.assertIn("llama3 on cuda:0, bf16 (KV bf16)\n", out)
@@ -283,8 +334,8 @@ class EmulatedDeviceTest(ProgramTest):
 
     def test_what_the_backend_does_not_run_is_said(self):
         lines = job_lines("llama3", 1)
-        for option, reason in ((("--dtype", "f32"), "computes in bf16 with a bf16 KV cache, not f32"),
-                               (("--kv-dtype", "int8"), "a bf16 KV cache, not int8")):
+        for option, reason in ((("--dtype", "int8"), "computes in bf16, not int8"),
+                               (("--kv-dtype", "f32"), "KV caches in bf16, int8 and fp8, not f32")):
             self.run_job("llama3", lines, "--device", "emulated", *option, exit_code=2)
             self.assertIn(reason, self.err)
         _, err = self.batchmill("run", self.write_lines("in.jsonl", lines), "-o", self.dir / "o",
@@ -303,6 +354,14 @@ class MissingDeviceTest(ProgramTest):
         self.assertFalse((self.dir / "out.jsonl").exists())
         out, _ = self.batchmill("doctor", env={"BATCHMILL_PLUGINS": str(self.dir)})
         self.assertIn(f"gpu: not used: there is no {self.dir}/batchmill_cuda.so\n", out)
+
+    def test_the_cpu_has_no_cache_in_fp8(self):
+        lines = self.write_lines("in.jsonl", job_lines("llama3", 1))
+        _, err = self.batchmill("run", lines, "-o", self.dir / "out.jsonl", "--model",
+                                MODELS / "llama3", "--kv-dtype", "fp8", exit_code=2,
+                                env={"BATCHMILL_PLUGINS": str(self.dir)})
+        self.assertIn("the model llama3 cannot run on the CPU: kv_dtype fp8 is for GPUs; here it is "
+                      "auto, f32, bf16 or int8", err)
 
     def test_auto_says_why_it_is_the_cpu(self):
         daemon = self.start_daemon("--device", "auto", env={

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/model_limits.h"
 #include "tools/gpu_runner.h"
 
 namespace batchmill {
@@ -89,6 +90,25 @@ TEST_F(GpuMemoryTest, TwoModelsDivideADeviceEvenlyWhicheverIsLoadedFirst) {
   EXPECT_EQ(plan_gpu_memory(config_, options_, free, false).num_blocks, 10);
   EXPECT_THAT(refusal(free - 2), HasSubstr("kv_cache_bytes can be at most " +
                                            std::to_string(10 * plan_.block_bytes - 1)));
+}
+
+TEST_F(GpuMemoryTest, MoreTokensFitInBytes) {
+  const std::int64_t rows = std::int64_t{2} * config_.num_layers * config_.num_kv_heads;
+  EXPECT_EQ(plan_.block_bytes, rows * 2 * config_.head_dim * options_.block_size_tokens);
+  for (const DType dtype : {DType::kI8, DType::kF8}) {
+    options_.kv_dtype = dtype;
+    const GpuMemoryPlan plan = plan_gpu_memory(config_, options_, free_bytes(10), false);
+    // A scale beside a head's row.
+    EXPECT_EQ(plan.block_bytes, rows * (config_.head_dim + 4) * options_.block_size_tokens);
+    EXPECT_EQ(plan.num_blocks, 10 * plan_.block_bytes / plan.block_bytes);
+  }
+  // No more than the backend can number.
+  config_.num_layers = 1;
+  options_.kv_cache_bytes = std::int64_t{100} << 30;
+  const GpuMemoryPlan most = plan_gpu_memory(config_, options_, std::int64_t{200} << 30, false);
+  const std::int64_t bytes = most.num_blocks * most.block_bytes;
+  EXPECT_LE(bytes, kLargestByteLayer);
+  EXPECT_GT(bytes, kLargestByteLayer - most.block_bytes);
 }
 
 TEST_F(GpuMemoryTest, LargerStepsTakeMore) {
