@@ -16,6 +16,10 @@ LOSS = "3 steps in a row failed: the emulated device is lost"
 # which moves log-probabilities of these random models by up to 0.27, and by up to 0.25 on the CPU's
 # own bf16 path, which leaves its float32 path nearly at the same places.
 MARGIN = 0.3
+# Where tokens part, the CPU's two best were within 0.045, and at least 75 % of a job's lines have no
+# such place.
+CLOSE_CALL = 0.1
+FEWEST_EQUAL = 0.7
 # FP8 keys and values are so many times as far from what they should be as those in int8
 # (cuda_byte_cache_test prints what both cost).
 FP8_FACTOR = 5
@@ -112,11 +116,11 @@ class EmulatedDeviceTest(ProgramTest):
 
     def check_tokens(self, cpu, emulated):
         equal = [line for line in cpu if emulated[line]["token_ids"] == cpu[line]["token_ids"]]
-        self.assertGreaterEqual(len(equal), len(cpu) // 2)
+        self.assertGreaterEqual(len(equal), FEWEST_EQUAL * len(cpu))
         for line in cpu.keys() - equal:
             self.check_first_difference(line, cpu[line], emulated[line])
 
-    def check_first_difference(self, line, cpu, emulated, margin=MARGIN):
+    def check_first_difference(self, line, cpu, emulated, margin=CLOSE_CALL):
         """The CPU would nearly have said the same."""
         pairs = list(zip(cpu["token_ids"], emulated["token_ids"]))
         at = next(i for i, (expected, given) in enumerate(pairs) if expected != given)
