@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "cuda/attention_launch.h"
+#include "cuda/attention_shapes.h"
 #include "cuda/attention_tile.h"
 #include "cuda/launch.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int kCombineWarps = 4;
 constexpr int kCombineBlocks = 8;  // that share the rows of an item
-constexpr int kNarrowBlocks = 2;  // on a multiprocessor, by their shared memory and registers
+constexpr int kMostNarrowBlocks = 2;  // on a multiprocessor, by their registers
 
 // Grid: (blocks, kv heads, kCombineBlocks); a warp per packed row of a wide item.
 template <int kDim>
@@ -33,7 +34,9 @@ template <int kDim, DType kKv>
 void launch_items(const AttentionArguments& arguments, const AttentionGrid& grid,
                   StreamHandle stream) {
   if (grid.wide > 0) launch_wide_attention<kDim, kKv>(arguments, grid.wide, stream);
-  if (grid.narrow > 0) launch_narrow_attention<kDim, kKv>(arguments, grid.narrow, stream);
+  if (grid.narrow > 0) {
+    launch_narrow_attention<kDim, kKv>(arguments, grid.narrow, grid.shared_bytes, stream);
+  }
 }
 
 template <int kDim>
@@ -62,18 +65,27 @@ void launch_dim(const AttentionArguments& arguments, const AttentionGrid& grid,
 
 }  // namespace
 
-AttentionGrid attention_grid(const AttentionPlan& plan, int multiprocessors, int kv_heads,
-                             bool is_recordable) {
-  const int resident = std::max(1, kNarrowBlocks * multiprocessors / kv_heads);
+AttentionGrid attention_grid(const AttentionPlan& plan, const AttentionArguments& arguments,
+                             const AttentionDevice& device, bool is_recordable) {
+  const int stages = narrow_stages(arguments.dim, arguments.kv, device.shared_bytes);
+  const int narrow_bytes = narrow_shared_bytes(arguments.dim, arguments.kv, stages) +
+                           kNarrowStaticBytes + kReservedSharedBytes;
+  // A multiprocessor has what one block may have and what the system takes beside it.
+  const int narrow_blocks =
+      std::clamp((device.shared_bytes + kReservedSharedBytes) / narrow_bytes, 1, kMostNarrowBlocks);
+  const auto resident_of = [&](int blocks) {
+    return std::max(1, blocks * device.multiprocessors / arguments.kv_heads);
+  };
+  const int narrow = resident_of(narrow_blocks);
   // A block per wide item: what ends early makes room for the next.
   if (!is_recordable) {
     return {static_cast<int>(plan.wide().size()),
-            std::min(resident, static_cast<int>(plan.narrow().size())),
-            static_cast<int>(plan.wide_combines().size())};
+            std::min(narrow, static_cast<int>(plan.narrow().size())),
+            static_cast<int>(plan.wide_combines().size()), device.shared_bytes};
   }
   // Decodes are all wide or all narrow, whichever their group makes them.
-  const int wide = plan.wide().empty() ? 0 : resident;
-  return {wide, plan.narrow().empty() ? 0 : resident, wide};
+  const int wide = plan.wide().empty() ? 0 : resident_of(kMostNarrowBlocks);
+  return {wide, plan.narrow().empty() ? 0 : narrow, wide, device.shared_bytes};
 }
 
 void launch_attention(const AttentionArguments& arguments, const AttentionGrid& grid,

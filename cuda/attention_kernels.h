@@ -30,16 +30,23 @@ struct AttentionArguments {
   bool causal;
 };
 
+struct AttentionDevice {
+  int multiprocessors = 1;
+  int shared_bytes = 0;  // that a block may have
+};
+
 // Blocks of each launch, per kv head; kernels go on until their list is done.
 struct AttentionGrid {
   int wide;
   int narrow;
   int combines;  // of wide items
+  int shared_bytes;  // of the device
 };
 // `is_recordable`: of a step of decodes that is recorded, or run before that. What is launched must
-// do for later steps of as many rows, which have longer lists.
-AttentionGrid attention_grid(const AttentionPlan& plan, int multiprocessors, int kv_heads,
-                             bool is_recordable);
+// do for later steps of as many rows, which have longer lists. Of `arguments` heads, their size and
+// the cache's type are read.
+AttentionGrid attention_grid(const AttentionPlan& plan, const AttentionArguments& arguments,
+                             const AttentionDevice& device, bool is_recordable);
 
 // dim: one of is_attention_dim() (cuda/model_limits.h).
 void launch_attention(const AttentionArguments& arguments, const AttentionGrid& grid,

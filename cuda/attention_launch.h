@@ -10,6 +10,7 @@ namespace batchmill {
 template <int kDim, DType kKv>
 void launch_wide_attention(const AttentionArguments& arguments, int blocks, StreamHandle stream);
 template <int kDim, DType kKv>
-void launch_narrow_attention(const AttentionArguments& arguments, int blocks, StreamHandle stream);
+void launch_narrow_attention(const AttentionArguments& arguments, int blocks, int shared_bytes,
+                             StreamHandle stream);
 
 }  // namespace batchmill

@@ -6,13 +6,14 @@
 
 #include "cuda/attention_launch.h"
 #include "cuda/attention_loader.h"
+#include "cuda/attention_shapes.h"
 #include "cuda/attention_tile.h"
 #include "cuda/kv_bytes.h"
 #include "cuda/launch.h"
 
 namespace batchmill {
 
-template <int kDim, DType kKv>
+template <int kDim, DType kKv, int kNumStages>
 struct NarrowShape {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
@@ -29,14 +30,16 @@ struct NarrowShape {
   static constexpr int kMergedElements = 2 * kWarps * kNarrowRows * (kDim + 2);
   static constexpr int kStageElements =
       kUsedElements > kMergedElements ? kUsedElements : kMergedElements;
-  static constexpr int kStages = kDim >= 128 ? 3 : kDim == 64 ? 5 : 6;
-  static constexpr int kSharedBytes = 2 * kStages * kStageElements;
+  static constexpr int kStages = kNumStages;
+  static constexpr int kSharedBytes = narrow_shared_bytes(kDim, kKv, kStages);
+  static_assert(kStages >= kFewestNarrowStages);
+  static_assert(kSharedBytes == 2 * kStages * kStageElements);
   static_assert(kWarpKeys == 16);
 };
 
-template <int kDim, DType kKv>
+template <int kDim, DType kKv, int kNumStages>
 struct NarrowBlock {
-  using S = NarrowShape<kDim, kKv>;
+  using S = NarrowShape<kDim, kKv, kNumStages>;
   using Scores = float[S::kWarpKeys / 8][4];
   using Outputs = float[kDim / 8][4];
   using Queries = std::uint32_t[kDim / 16][4];
@@ -344,22 +347,36 @@ struct NarrowBlock {
 };
 
 // Grid: (blocks, kv heads); a block does every gridDim.x-th item.
-template <int kDim, DType kKv>
-__global__ void __launch_bounds__(NarrowShape<kDim, kKv>::kThreads,
-                                  NarrowShape<kDim, kKv>::kMinBlocks)
+template <int kDim, DType kKv, int kNumStages>
+__global__ void __launch_bounds__(NarrowShape<kDim, kKv, kNumStages>::kThreads,
+                                  NarrowShape<kDim, kKv, kNumStages>::kMinBlocks)
     narrow_attention_kernel(AttentionArguments arguments) {
   DYNAMIC_SHARED(Bf16, shared);
   SHARED_ARRAY(int, is_last, kNarrowRows);
-  const NarrowBlock<kDim, kKv> block{arguments, shared, is_last, static_cast<int>(blockIdx.y)};
+  const NarrowBlock<kDim, kKv, kNumStages> block{arguments, shared, is_last,
+                                                 static_cast<int>(blockIdx.y)};
   block.run();
 }
 
-template <int kDim, DType kKv>
-void launch_narrow_attention(const AttentionArguments& arguments, int blocks, StreamHandle stream) {
-  using S = NarrowShape<kDim, kKv>;
-  launch(narrow_attention_kernel<kDim, kKv>,
+template <int kDim, DType kKv, int kNumStages>
+void launch_narrow_stages(const AttentionArguments& arguments, int blocks, StreamHandle stream) {
+  using S = NarrowShape<kDim, kKv, kNumStages>;
+  launch(narrow_attention_kernel<kDim, kKv, kNumStages>,
          dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(arguments.kv_heads)),
          S::kThreads, S::kSharedBytes, stream, arguments);
+}
+
+template <int kDim, DType kKv>
+void launch_narrow_attention(const AttentionArguments& arguments, int blocks, int shared_bytes,
+                             StreamHandle stream) {
+  constexpr int kMost = most_narrow_stages(kDim);
+  // Built where a device may need it.
+  if constexpr (narrow_stages(kDim, kKv, kSmallSharedBytes) < kMost) {
+    if (narrow_stages(kDim, kKv, shared_bytes) < kMost) {
+      return launch_narrow_stages<kDim, kKv, kFewestNarrowStages>(arguments, blocks, stream);
+    }
+  }
+  launch_narrow_stages<kDim, kKv, kMost>(arguments, blocks, stream);
 }
 
 }  // namespace batchmill

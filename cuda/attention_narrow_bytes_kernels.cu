@@ -3,19 +3,25 @@
 
 namespace batchmill {
 
-template void launch_narrow_attention<16, DType::kI8>(const AttentionArguments&, int, StreamHandle);
-template void launch_narrow_attention<32, DType::kI8>(const AttentionArguments&, int, StreamHandle);
-template void launch_narrow_attention<64, DType::kI8>(const AttentionArguments&, int, StreamHandle);
-template void launch_narrow_attention<128, DType::kI8>(const AttentionArguments&, int,
+template void launch_narrow_attention<16, DType::kI8>(const AttentionArguments&, int, int,
+                                                      StreamHandle);
+template void launch_narrow_attention<32, DType::kI8>(const AttentionArguments&, int, int,
+                                                      StreamHandle);
+template void launch_narrow_attention<64, DType::kI8>(const AttentionArguments&, int, int,
+                                                      StreamHandle);
+template void launch_narrow_attention<128, DType::kI8>(const AttentionArguments&, int, int,
                                                        StreamHandle);
-template void launch_narrow_attention<256, DType::kI8>(const AttentionArguments&, int,
+template void launch_narrow_attention<256, DType::kI8>(const AttentionArguments&, int, int,
                                                        StreamHandle);
-template void launch_narrow_attention<16, DType::kF8>(const AttentionArguments&, int, StreamHandle);
-template void launch_narrow_attention<32, DType::kF8>(const AttentionArguments&, int, StreamHandle);
-template void launch_narrow_attention<64, DType::kF8>(const AttentionArguments&, int, StreamHandle);
-template void launch_narrow_attention<128, DType::kF8>(const AttentionArguments&, int,
+template void launch_narrow_attention<16, DType::kF8>(const AttentionArguments&, int, int,
+                                                      StreamHandle);
+template void launch_narrow_attention<32, DType::kF8>(const AttentionArguments&, int, int,
+                                                      StreamHandle);
+template void launch_narrow_attention<64, DType::kF8>(const AttentionArguments&, int, int,
+                                                      StreamHandle);
+template void launch_narrow_attention<128, DType::kF8>(const AttentionArguments&, int, int,
                                                        StreamHandle);
-template void launch_narrow_attention<256, DType::kF8>(const AttentionArguments&, int,
+template void launch_narrow_attention<256, DType::kF8>(const AttentionArguments&, int, int,
                                                        StreamHandle);
 
 }  // namespace batchmill

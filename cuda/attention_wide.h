@@ -6,6 +6,7 @@
 
 #include "cuda/attention_launch.h"
 #include "cuda/attention_loader.h"
+#include "cuda/attention_shapes.h"
 #include "cuda/attention_tile.h"
 #include "cuda/kv_bytes.h"
 #include "cuda/launch.h"
@@ -18,10 +19,7 @@ struct WideShape {
   static constexpr int kWarps = kWideRows / (16 * kAtoms);
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kMinBlocks = kDim > 128 ? 1 : 2;
-  // As many scores as registers hold beside the outputs; bytes take some to be made wider.
-  static constexpr int kStepKeys = kDim > 128 || (kDim == 128 && kKv != DType::kBF16)
-                                       ? 32
-                                       : kAttentionKeys;
+  static constexpr int kStepKeys = wide_step_keys(kDim, kKv);
   static constexpr int kQueryChunks = kDim / 8;  // 16-byte pieces of a head
   static constexpr int kChunks = KvRows<kDim, kKv>::kChunks;  // of a key
   static constexpr bool kKeepQueries = kDim <= 64;  // in registers
@@ -31,7 +29,8 @@ struct WideShape {
   static constexpr int kStageElements =
       2 * kTileElements + kStepKeys * KvRows<kDim, kKv>::kScaleBytes;
   // Queries, then two stages.
-  static constexpr int kSharedBytes = 2 * (kQueryElements + 2 * kStageElements);
+  static constexpr int kSharedBytes = wide_shared_bytes(kDim, kKv);
+  static_assert(kSharedBytes == 2 * (kQueryElements + 2 * kStageElements));
 };
 
 template <int kDim, DType kKv>

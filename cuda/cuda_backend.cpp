@@ -12,6 +12,7 @@
 
 #include "cuda/activation_kernels.h"
 #include "cuda/attention_kernels.h"
+#include "cuda/attention_shapes.h"
 #include "cuda/bf16.h"
 #include "cuda/model_limits.h"
 #include "cuda/product_kernels.h"
@@ -88,10 +89,16 @@ std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvCacheShape& shape) {
     throw std::runtime_error("the CUDA backend takes head sizes 16, 32, 64, 128 and 256, not " +
                              std::to_string(shape.head_dim));
   }
-  if (has_scales && shape.block_size_tokens < 4) {
+  if (has_scales && shape.block_size_tokens < kFewestByteBlockTokens) {
     throw std::runtime_error(
         "with KV caches in int8 and fp8 a block has at least 4 tokens on CUDA, not " +
         std::to_string(shape.block_size_tokens));
+  }
+  if (const std::int32_t needed = least_attention_shared_bytes(shape.head_dim, shape.dtype);
+      needed > facts_.shared_bytes) {
+    throw std::runtime_error("attention over heads of " + std::to_string(shape.head_dim) +
+                             " needs " + std::to_string(needed) + " bytes of shared memory, " +
+                             facts_.name + " has " + std::to_string(facts_.shared_bytes));
   }
   if (has_scales && shape.layer_bytes() > std::size_t{kLargestByteLayer}) {
     throw std::runtime_error("a layer's KV cache in int8 or fp8 has 32 GiB at most on CUDA");
@@ -425,11 +432,11 @@ void CudaBackend::attention(const Tensor& qkv, const KvCache& cache, std::int32_
   arguments.scale = rule.scale;
   arguments.window_tokens = rule.window_tokens;
   arguments.causal = rule.causal;
+  const AttentionDevice device{facts_.multiprocessors, facts_.shared_bytes};
   for (std::size_t i = 0; i < planned.num_parts; ++i) {
     arguments.plan = planned.upload.device() + planned.parts[i].offset;
     launch_attention(arguments,
-                     attention_grid(planned.parts[i].plan, facts_.multiprocessors,
-                                    heads_.num_kv_heads, is_recordable),
+                     attention_grid(planned.parts[i].plan, arguments, device, is_recordable),
                      stream_.handle());
   }
 }

@@ -12,8 +12,10 @@ namespace batchmill {
 inline constexpr std::int32_t kMaxNormCols = 16384;
 inline constexpr std::int32_t kMaxGroup = kWideRows;  // query heads per kv head
 
-// Bytes of a layer's KV cache in int8 or FP8: 32 bits count its pieces of 16 bytes.
+// Of KV caches in int8 and FP8: bytes of a layer, whose pieces of 16 bytes 32 bits count, and
+// tokens of a block.
 inline constexpr std::int64_t kLargestByteLayer = std::int64_t{INT32_MAX} * 16;
+inline constexpr std::int32_t kFewestByteBlockTokens = 4;
 
 constexpr bool is_attention_dim(std::int32_t dim) {
   return dim == 16 || dim == 32 || dim == 64 || dim == 128 || dim == 256;

@@ -45,6 +45,7 @@ std::int32_t describe(std::int32_t device, BatchmillCudaFacts* facts, char* reas
     write_text(found.name, facts->name, sizeof(facts->name));
     facts->total_bytes = found.total_bytes;
     facts->free_bytes = found.free_bytes;
+    facts->shared_bytes = found.shared_bytes;
   };
   return attempt(read, reason, reason_bytes) ? 0 : 1;
 }

@@ -14,6 +14,7 @@ struct BatchmillCudaFacts {
   char name[128];
   std::uint64_t total_bytes;
   std::uint64_t free_bytes;
+  std::int32_t shared_bytes;  // that a block may have
 };
 
 struct BatchmillCudaPlugin {

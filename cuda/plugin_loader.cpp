@@ -71,7 +71,7 @@ CudaDeviceFacts CudaPlugin::describe(std::int32_t device) const {
   if (plugin_->describe_device(device, &facts, reason, sizeof(reason)) != 0) {
     throw std::runtime_error(reason);
   }
-  return {facts.name, facts.total_bytes, facts.free_bytes};
+  return {facts.name, facts.total_bytes, facts.free_bytes, facts.shared_bytes};
 }
 
 std::unique_ptr<Backend> CudaPlugin::create(std::int32_t device) const {

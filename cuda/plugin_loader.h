@@ -21,6 +21,7 @@ struct CudaDeviceFacts {
   std::string name;
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
+  std::int32_t shared_bytes = 0;  // that a block may have
 };
 
 class CudaPlugin {

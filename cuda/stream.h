@@ -26,6 +26,7 @@ struct DeviceFacts {
   std::int32_t multiprocessors = 0;
   std::size_t total_bytes = 0;
   std::size_t free_bytes = 0;
+  std::int32_t shared_bytes = 0;  // that a block may have
 };
 
 // Of those that can be used: the others have no numbers here. 0 and the reason if there is none;

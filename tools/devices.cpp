@@ -191,7 +191,7 @@ class Devices {
     }
     if (plugin->num_devices() == 0) throw std::runtime_error(plugin->reason());
     check_settings(entry, model);
-    check_gpu_blocks(config_.engine.block_size_tokens);
+    check_gpu_blocks(config_.engine.block_size_tokens, gpu_kv_dtype(entry));
     GpuChoice gpu;
     gpu.plugin = plugin.get();
     gpu.options.block_size_tokens = config_.engine.block_size_tokens;
@@ -203,6 +203,7 @@ class Devices {
       gpu.options.device = number;
       gpu.name = fmt::format("{}:{}", is_emulated ? kEmulated : "cuda", number);
       try {
+        check_gpu_device(model, gpu.options.kv_dtype, gpu.plugin->describe(number));
         plan_gpu_memory(model, with_others(gpu, index), free_bytes(gpu.plugin, number), false);
       } catch (const std::runtime_error& error) {
         leave_out(entry, gpu.name, error.what());

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/attention_shapes.h"
 #include "cuda/model_limits.h"
 #include "engine/model_size.h"
 #include "engine/scheduler.h"
@@ -114,10 +115,26 @@ void check_gpu_model(const ModelConfig& config) {
   }
 }
 
-void check_gpu_blocks(std::int32_t block_size_tokens) {
-  if (std::has_single_bit(static_cast<std::uint32_t>(block_size_tokens))) return;
+void check_gpu_blocks(std::int32_t block_size_tokens, DType kv_dtype) {
+  if (!std::has_single_bit(static_cast<std::uint32_t>(block_size_tokens))) {
+    throw std::runtime_error(fmt::format(
+        "on GPUs [engine] block_size_tokens is a power of two, not {}", block_size_tokens));
+  }
+  if (kv_dtype != DType::kBF16 && block_size_tokens < kFewestByteBlockTokens) {
+    throw std::runtime_error(
+        fmt::format("on GPUs [engine] block_size_tokens is {} or more with KV caches in {}, not {}",
+                    kFewestByteBlockTokens, dtype_name(kv_dtype), block_size_tokens));
+  }
+}
+
+void check_gpu_device(const ModelConfig& config, DType kv_dtype, const CudaDeviceFacts& device) {
+  const std::int32_t needed = least_attention_shared_bytes(config.head_dim, kv_dtype);
+  if (needed <= device.shared_bytes) return;
+  const auto kib = [](std::int32_t bytes) { return (bytes + 1023) >> 10; };
   throw std::runtime_error(fmt::format(
-      "on GPUs [engine] block_size_tokens is a power of two, not {}", block_size_tokens));
+      "attention over heads of {} in {} needs {} KiB of shared memory, of which {} gives a block "
+      "at most {}",
+      config.head_dim, dtype_name(kv_dtype), kib(needed), device.name, kib(device.shared_bytes)));
 }
 
 GpuClaim gpu_claim(const ModelConfig& config, const GpuOptions& options) {
@@ -184,7 +201,8 @@ std::unique_ptr<ModelRunner> make_gpu_runner(const CudaPlugin& plugin, const Mod
                                              const GpuOptions& options) {
   const ModelConfig& config = model.config();
   check_gpu_model(config);
-  check_gpu_blocks(options.block_size_tokens);
+  check_gpu_blocks(options.block_size_tokens, options.kv_dtype);
+  check_gpu_device(config, options.kv_dtype, plugin.describe(options.device));
   const auto free_bytes = [&] {
     return static_cast<std::int64_t>(plugin.describe(options.device).free_bytes);
   };

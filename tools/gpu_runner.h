@@ -42,7 +42,9 @@ struct GpuMemoryPlan {
 // Throws std::runtime_error if the model is none that the CUDA backend runs.
 void check_gpu_model(const ModelConfig& config);
 // Likewise if its KV cache cannot have blocks of this size there.
-void check_gpu_blocks(std::int32_t block_size_tokens);
+void check_gpu_blocks(std::int32_t block_size_tokens, DType kv_dtype);
+// Likewise if the device lacks what the kernels need for it.
+void check_gpu_device(const ModelConfig& config, DType kv_dtype, const CudaDeviceFacts& device);
 
 // What the model will need, and what it needs besides its weights once these are loaded.
 GpuClaim gpu_claim(const ModelConfig& config, const GpuOptions& options);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/emulation/devices.h"
 #include "cuda/emulation/sanitizers.h"
 
 // Compiled without instrumentation: what this file does to lanes' memory, hardware does.
@@ -286,7 +287,8 @@ void* Runner::shared_array(const void* tag, std::size_t bytes) {
     if (array.tag == tag) return array.begin;
   }
   static_bytes_ += bytes;
-  if (static_bytes_ > kMaxStaticSharedBytes || static_bytes_ + dynamic_bytes_ > kMaxSharedBytes ||
+  if (static_bytes_ > kMaxStaticSharedBytes ||
+      static_bytes_ + dynamic_bytes_ > shared_bytes_of_block() ||
       static_used_ + guarded_bytes(bytes) > kArenaBytes) {
     fail("too much shared memory", current_->site);
   }
@@ -379,7 +381,7 @@ void Runner::run(dim3 grid, dim3 block, std::size_t dynamic_bytes, void (*kernel
   const std::uint64_t num_blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   if (num_lanes_ == 0 || num_lanes_ > kMaxBlockLanes || num_lanes_ % kWarpLanes != 0 ||
       num_blocks == 0 || num_blocks > 1u << 24 || grid.y > 65535 || grid.z > 65535 ||
-      dynamic_bytes > kMaxSharedBytes) {
+      dynamic_bytes > shared_bytes_of_block()) {
     throw EmulationError("a launch of " + std::to_string(num_blocks) + " blocks of " +
                          std::to_string(num_lanes_) + " threads with " +
                          std::to_string(dynamic_bytes) + " bytes of shared memory");

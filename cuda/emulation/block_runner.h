@@ -34,7 +34,6 @@ class EmulationError : public std::runtime_error {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr std::size_t kMaxStaticSharedBytes = 48 << 10;
-inline constexpr std::size_t kMaxSharedBytes = 227 << 10;  // of compute capability 9.0
 inline constexpr unsigned kMaxBlockLanes = 1024;
 
 // Counted by the matrix loads of all kernels of this thread.

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 constexpr int kMaxDevices = 8;
 constexpr long kDefaultMib = 1024;
+constexpr long kDefaultSharedKib = 227;  // of compute capability 9.0
 
 thread_local std::int32_t device_of_thread = 0;
 
@@ -60,6 +61,8 @@ struct State {
       std::clamp<long>(number_of("BATCHMILL_EMULATED_DEVICES", 1), 1, kMaxDevices));
   const std::size_t bytes =
       static_cast<std::size_t>(number_of("BATCHMILL_EMULATED_MIB", kDefaultMib)) << 20;
+  const std::size_t shared_bytes =
+      static_cast<std::size_t>(number_of("BATCHMILL_EMULATED_SHARED_KIB", kDefaultSharedKib)) << 10;
   const Fault lost{"BATCHMILL_EMULATED_LOST"};
   const Fault full{"BATCHMILL_EMULATED_FULL"};
   const Fault taken{"BATCHMILL_EMULATED_TAKEN"};
@@ -84,6 +87,8 @@ void use_device(std::int32_t device) {
 }
 
 std::size_t total_bytes() { return state().bytes; }
+
+std::size_t shared_bytes_of_block() { return state().shared_bytes; }
 
 std::size_t free_bytes(std::int32_t device) {
   State& all = state();

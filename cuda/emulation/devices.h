@@ -4,6 +4,7 @@
 // A plugin has no other way to be told than the environment:
 //   BATCHMILL_EMULATED_DEVICES=2      how many there are
 //   BATCHMILL_EMULATED_MIB=64         memory of each
+//   BATCHMILL_EMULATED_SHARED_KIB=99  shared memory that a block may have (227: that of 9.0)
 //   BATCHMILL_EMULATED_LOST=1:20      device 1 fails from the 20th time somebody wants results
 //   BATCHMILL_EMULATED_FULL=0:20      others take what is free on device 0 then
 //   BATCHMILL_EMULATED_FULL=0:20:90   … and give it back at the 90th time
@@ -23,6 +24,7 @@ int num_devices();
 void use_device(std::int32_t device);
 
 std::size_t total_bytes();
+std::size_t shared_bytes_of_block();
 std::size_t free_bytes(std::int32_t device);
 
 // Memory of the current device, filled with NaNs. Throws std::bad_alloc.

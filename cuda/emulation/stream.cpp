@@ -113,7 +113,8 @@ std::size_t num_waiting() {
 std::int32_t count_devices(std::string*) { return emulation::num_devices(); }
 
 DeviceFacts device_facts(std::int32_t device) {
-  return {"emulated threads", 4, emulation::total_bytes(), emulation::free_bytes(device)};
+  return {"emulated threads", 4, emulation::total_bytes(), emulation::free_bytes(device),
+          static_cast<std::int32_t>(emulation::shared_bytes_of_block())};
 }
 
 void* allocate_device_memory(std::size_t bytes) { return emulation::take_memory(bytes); }

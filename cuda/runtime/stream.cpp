@@ -94,7 +94,8 @@ DeviceFacts device_facts(std::int32_t device) {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, number), "properties of a device");
   check_cuda(cudaSetDevice(number), "choice of a device");
-  DeviceFacts facts{properties.name, properties.multiProcessorCount, 0, 0};
+  DeviceFacts facts{properties.name, properties.multiProcessorCount, 0, 0,
+                    static_cast<std::int32_t>(properties.sharedMemPerBlockOptin)};
   check_cuda(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes), "memory of a device");
   return facts;
 }

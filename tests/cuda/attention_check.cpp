@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/attention_shapes.h"
 #include "tests/cuda/check.h"
 #include "tests/cuda/paged_cache.h"
 
@@ -25,6 +26,16 @@ AttentionRows rows_of(const PagedCache& paged, const Rule& rule) {
   rows.block_tokens = 1 << paged.shape.block_shift;
   rows.kv_heads = paged.shape.kv_heads;
   return rows;
+}
+
+int shared_bytes() {
+  static const int bytes = device_facts(0).shared_bytes;
+  return bytes;
+}
+
+// Models with other heads are refused.
+bool has_kernels(const CacheShape& shape) {
+  return least_attention_shared_bytes(shape.dim, shape.kv) <= shared_bytes();
 }
 
 // The output's bits.
@@ -63,7 +74,8 @@ std::vector<std::uint16_t> attend(Check& check, const PagedCache& paged, const A
   arguments.window_tokens = rule.window_tokens;
   arguments.causal = rule.causal;
   // Fewer blocks than items: each has several.
-  const AttentionGrid grid = {plan.wide().empty() ? 0 : 2, plan.narrow().empty() ? 0 : 3, 2};
+  const AttentionGrid grid = {plan.wide().empty() ? 0 : 2, plan.narrow().empty() ? 0 : 3, 2,
+                              shared_bytes()};
   launch_attention(arguments, grid, check.stream());
   std::vector<std::uint16_t> result = output.read();
   // As the next layer of a step, with the same plan.
@@ -83,6 +95,7 @@ void check_against_reference(Check& check, const PagedCache& paged, const Rule& 
 
 void check_attention(Check& check, const CacheShape& shape, const std::vector<Span>& spans,
                      const Rule& rule = {}) {
+  if (!has_kernels(shape)) return;
   const PagedCache paged(&check, shape, spans);
   AttentionPlan plan;
   plan.make(rows_of(paged, rule));
@@ -98,6 +111,7 @@ struct Shared {
 // With shared keys and without, to the bit; `saved`: keys that were not read once more.
 void check_shared(Check& check, const CacheShape& shape, const std::vector<Span>& spans,
                   const std::vector<Shared>& groups, std::int64_t saved, const Rule& rule = {}) {
+  if (!has_kernels(shape)) return;
   PagedCache paged(&check, shape, spans);
   const auto stride = static_cast<std::size_t>(paged.table_stride);
   for (const Shared& group : groups) {
@@ -258,6 +272,21 @@ KERNEL_CHECK(bytes_attended_by_many_rows) {
 KERNEL_CHECK(bytes_attended_together) {
   check_shared(check, {8, 2, 64, 5, DType::kI8}, {{530, 1}, {531, 1}, {532, 1}, {600, 1}, {540, 1}},
                {{{0, 1, 2, 3, 4}, 512}}, 3 * 512);
+}
+
+// Which heads have kernels on which devices.
+KERNEL_CHECK(attention_fits_the_shared_memory_of_devices) {
+  const auto stages = [](int dim, DType kv, int limit) {
+    return least_attention_shared_bytes(dim, kv) > limit ? 0 : narrow_stages(dim, kv, limit);
+  };
+  constexpr int kLarge = 227 << 10;
+  check.expect(stages(128, DType::kBF16, kSmallSharedBytes) == 2, "heads of 128 on 8.6");
+  check.expect(stages(128, DType::kBF16, kMediumSharedBytes) == 3, "heads of 128 on 8.0");
+  check.expect(stages(128, DType::kI8, kSmallSharedBytes) == 3, "heads of 128 in int8 on 8.6");
+  check.expect(stages(256, DType::kBF16, kSmallSharedBytes) == 0, "heads of 256 on 8.6");
+  check.expect(stages(256, DType::kBF16, kMediumSharedBytes) == 2, "heads of 256 on 8.0");
+  check.expect(stages(256, DType::kBF16, kLarge) == 3, "heads of 256 on 9.0");
+  check.expect(stages(64, DType::kBF16, kSmallSharedBytes) == 5, "heads of 64 on 8.6");
 }
 
 KERNEL_CHECK(attention_plans_of_long_prefills) {

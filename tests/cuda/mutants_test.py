@@ -36,6 +36,7 @@ class Mutant:
     variant: str  # of the build that must catch it
     checks: str  # a part of the names of the checks that are run
     file: str = ""  # the mutated file, if it is neither the kernel nor its code
+    shared_kib: int = 227  # that a block may have
 
 
 MUTANTS = (
@@ -221,6 +222,9 @@ MUTANTS = (
            "          other = memory_.entries[thread ^ distance];\n          __syncthreads();",
            "          other = memory_.entries[thread ^ distance];", "tsan", "sample_among",
            "cuda/sampler_list.h"),
+    Mutant("more stages than a device has shared memory for", NARROW,
+           "return fits ? most : kFewestNarrowStages;", "return most;", "plain",
+           "attention_of_decodes", "cuda/attention_shapes.h", 99),
     Mutant("pinned memory is written before it is sent", "cuda/step_arrays.cpp", "    sent_.wait();\n",
            "", STEPS, "ahead", "cuda/staged_upload.h"),
     Mutant("arrays that move leave recordings as they are", "cuda/cuda_backend.cpp",
@@ -274,7 +278,8 @@ def is_caught(program, mutant):
     seeds = SEEDS if mutant.variant == "plain" else SEEDS[:1]
     for seed in seeds:
         result = subprocess.run([program, seed, mutant.checks], capture_output=True, check=False,
-                                timeout=120, env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"})
+                                timeout=120, env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1",
+                                             "BATCHMILL_EMULATED_SHARED_KIB": str(mutant.shared_kib)})
         if result.returncode != 0:
             return True
     return False

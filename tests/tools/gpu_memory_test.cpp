@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/attention_shapes.h"
 #include "cuda/model_limits.h"
 #include "tools/gpu_runner.h"
 
@@ -149,8 +150,32 @@ TEST(GpuModelTest, WhatTheBackendCannotRunIsRefusedBeforeItIsLoaded) {
               HasSubstr("hidden sizes above 16384 (16400)"));
   EXPECT_THAT(with([](ModelConfig* config) { config->intermediate_size = 100; }),
               HasSubstr("no multiple of 16 ("));
-  check_gpu_blocks(32);
-  EXPECT_THROW(check_gpu_blocks(48), std::runtime_error);
+  check_gpu_blocks(32, DType::kBF16);
+  EXPECT_THROW(check_gpu_blocks(48, DType::kBF16), std::runtime_error);
+  check_gpu_blocks(2, DType::kBF16);
+  EXPECT_THROW(check_gpu_blocks(2, DType::kI8), std::runtime_error);
+}
+
+// Shared memory of a block is 99 KiB on GPUs of compute capabilities 8.6, 8.9 and 12.0, 163 on
+// those of 8.0.
+TEST(GpuModelTest, HeadsThatNeedMoreSharedMemoryThanThereIsAreRefused) {
+  ModelConfig config = Model::open(BATCHMILL_TEST_DATA "/models/llama3/model-q4_0.gguf")->config();
+  CudaDeviceFacts device;
+  device.name = "L4";
+  device.shared_bytes = kSmallSharedBytes;
+  config.head_dim = 128;
+  check_gpu_device(config, DType::kBF16, device);
+  config.head_dim = 256;
+  try {
+    check_gpu_device(config, DType::kBF16, device);
+    ADD_FAILURE() << "accepted";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "attention over heads of 256 in bf16 needs 145 KiB of shared memory, of which L4 "
+                 "gives a block at most 99");
+  }
+  device.shared_bytes = kMediumSharedBytes;
+  check_gpu_device(config, DType::kBF16, device);
 }
 
 // In the emulated device, whose second allocation finds nothing left.

@@ -82,7 +82,8 @@ class AttentionCase {
     arguments_.dim = heads.dim;
     arguments_.scale = 1.0f / std::sqrt(static_cast<float>(heads.dim));
     arguments_.causal = true;
-    grid_ = attention_grid(plan, device_facts(0).multiprocessors, heads.kv_heads, false);
+    const DeviceFacts facts = device_facts(0);
+    grid_ = attention_grid(plan, arguments_, {facts.multiprocessors, facts.shared_bytes}, false);
   }
 
   // Of blocks, each counted once.
