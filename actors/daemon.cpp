@@ -24,9 +24,12 @@ namespace {
 
 // Actors block in the store, so there must be more threads than cores on a small machine.
 constexpr std::int32_t kMinSchedulerThreads = 4;
-// How long a step that is under way at the end may still take.
-constexpr std::chrono::seconds kGiveBackTimeout{20};
-constexpr std::chrono::seconds kFlushTimeout{10};
+// Of the time to stop in, so much is for what comes after lines may run no longer: the step under
+// way, what is finished, the actors' ends.
+constexpr std::chrono::milliseconds kEndReserve{5'000};
+// That takes what it takes, but no less is waited for where the time to stop in is shorter.
+constexpr std::chrono::milliseconds kLeastTime{10'000};
+constexpr std::chrono::milliseconds kLeastWait{500};
 constexpr std::chrono::seconds kStartTimeout{60};
 
 }  // namespace
@@ -47,7 +50,7 @@ class Daemon::Impl {
   std::optional<DeviceSetup> replace_device(std::size_t index);
   void route(PeerId peer, WireMessage message);
   template <class Handle, class... Ts>
-  bool ask(const Handle& handle, std::chrono::seconds timeout, Ts... xs);
+  bool ask(const Handle& handle, std::chrono::milliseconds timeout, Ts... xs);
 
   DaemonOptions options_;
   std::string control_endpoint_;
@@ -225,7 +228,7 @@ void Daemon::Impl::route(PeerId peer, WireMessage message) {
 }
 
 template <class Handle, class... Ts>
-bool Daemon::Impl::ask(const Handle& handle, std::chrono::seconds timeout, Ts... xs) {
+bool Daemon::Impl::ask(const Handle& handle, std::chrono::milliseconds timeout, Ts... xs) {
   if (!handle) return false;
   bool done = false;
   caf::scoped_actor self{*system_};
@@ -237,24 +240,37 @@ bool Daemon::Impl::ask(const Handle& handle, std::chrono::seconds timeout, Ts...
 void Daemon::Impl::stop(std::chrono::milliseconds drain_timeout) {
   if (std::exchange(stopped_, true)) return;
   context_->stop_care = true;
-  const auto deadline = std::chrono::steady_clock::now() + drain_timeout;
+  // One deadline for all waits.
+  const auto start = std::chrono::steady_clock::now();
+  const auto drained = start + drain_timeout - std::min(kEndReserve, drain_timeout / 4);
+  const auto end = start + std::max(drain_timeout, kLeastTime);
+  const auto time_left = [&] {
+    return std::max(kLeastWait, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                    end - std::chrono::steady_clock::now()));
+  };
   const std::vector<std::shared_ptr<DeviceLoop>> loops = context_->directory.loops();
   for (const auto& loop : loops) loop->drain();
+  std::vector<std::shared_ptr<DeviceLoop>> busy;
   for (const auto& loop : loops) {
-    if (loop->wait_idle(deadline)) continue;
-    loop->give_back();
-    loop->wait_idle(std::chrono::steady_clock::now() + kGiveBackTimeout);
+    if (!loop->wait_idle(drained)) busy.push_back(loop);
   }
-  if (!ask(context_->directory.get<WriterActor>(), kFlushTimeout, flush_atom::value, true)) {
+  for (const auto& loop : busy) loop->give_back();
+  for (const auto& loop : busy) loop->wait_idle(end);
+  if (!ask(context_->directory.get<WriterActor>(), time_left(), flush_atom::value, true)) {
     spdlog::warn("some finished lines could not be written; they will run again");
   }
-  ask(context_->directory.get<DispatcherActor>(), kFlushTimeout, flush_atom::value, true);
-  ask(supervisor_, kFlushTimeout, flush_atom::value, true);
+  ask(context_->directory.get<DispatcherActor>(), time_left(), flush_atom::value, true);
+  ask(supervisor_, time_left(), flush_atom::value, true);
   supervisor_ = nullptr;
   context_->directory.clear();
   system_.reset();  // waits for all actors, which answer through the server
   server_.reset();
-  store_->flush();
+  try {
+    store_->flush();
+  } catch (const StorageError& error) {
+    // All of it is in the log, which the next start reads.
+    spdlog::warn("the store could not be tidied up: {}", error.what());
+  }
 }
 
 void Daemon::Impl::set_prices(const std::vector<ServedModel>& models) {

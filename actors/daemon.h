@@ -81,8 +81,9 @@ class Daemon {
   Daemon(DaemonOptions options, std::vector<ServedModel> models, DeviceFactory device_factory);
   ~Daemon();  // as stop(0)
 
-  // Stops admitting, lets running lines finish for at most `drain_timeout`, keeps what is finished,
-  // puts the rest back.
+  // Stops admitting, lets running lines finish, keeps what is finished, puts the rest back, all
+  // within `drain_timeout` or 10 s, if that is more. A step that is under way is waited for however
+  // long it takes, and so is a model that is being loaded in the place of a lost device.
   void stop(std::chrono::milliseconds drain_timeout);
 
   // Prices for lines that finish from now on, by model name.

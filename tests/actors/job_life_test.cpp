@@ -371,5 +371,24 @@ TEST_F(JobLifeTest, PricesThatChangeLeaveBilledLinesAlone) {
   EXPECT_GE(versions["2025-02"], 40 - 2 * kMaxRunning - static_cast<int>(before.size()));
 }
 
+// Lines that run longer go back to the plan early enough for the rest of the end.
+TEST(StopTest, TakesNoLongerThanTheTimeToDrain) {
+  constexpr milliseconds kDrainTime{6'000};
+  std::mutex mutex;
+  std::condition_variable never;
+  TestDaemon::Options options;
+  options.before_step = [&](std::int64_t) {
+    std::unique_lock lock(mutex);
+    never.wait_for(lock, milliseconds(30));
+  };
+  TestDaemon daemon(options);
+  daemon.start();
+  const std::string job = daemon.submit(chat_line("long", "x", 400));
+  daemon.wait_for([&] { return daemon.num_rows() > 0; });
+  const auto start = std::chrono::steady_clock::now();
+  daemon.stop(kDrainTime);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kDrainTime);
+}
+
 }  // namespace
 }  // namespace batchmill::testing
