@@ -74,6 +74,8 @@ class IntakeTest : public ActorTest {
 
 // The daemon is older than an upload may be silent, and ticks as soon as there is space.
 TEST_F(IntakeTest, AnUploadWaitsForDiskSpaceAndGoesOn) {
+  const std::string first = lines_of(100);
+  client().upload({{"key", "first"}}, source_of(first), nullptr, kPatience);
   clock_.pass(seconds(2 * 3'600));
   const std::string content = lines_of(5 * kCreditBytes);
   std::latch full{1};
