@@ -253,6 +253,8 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
   for (std::size_t i = 0; i < kNumFamilies; ++i) {
     families.emplace_back(std::string(kNames[i]),
                           family_options(static_cast<Family>(i), options, cache_));
+    // A compaction that meets a damaged table fails all writes, those of a repair too.
+    families.back().options.disable_auto_compactions = damaged_log == DamagedLog::kReadUpToDamage;
   }
   families.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
   rocksdb::DBOptions db_options = database_options(options, read_only, env, damaged_log);

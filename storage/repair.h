@@ -10,7 +10,8 @@
 namespace batchmill {
 
 // Opens a store whose log is damaged as it was before the damage: what the log held behind it is
-// lost. Everything else as JobStore::open() to write.
+// lost. Tables are not compacted, as one may be damaged. Everything else as JobStore::open() to
+// write.
 std::unique_ptr<JobStore> open_up_to_damage(const std::string& directory,
                                             const StorageOptions& options);
 

@@ -8,6 +8,7 @@
 
 #include "storage/database.h"
 #include "storage/keys.h"
+#include "storage/repair.h"
 #include "tests/storage/store_fixture.h"
 
 namespace batchmill {
@@ -85,14 +86,18 @@ class RebuildTest : public StoreTest {
     open();
   }
 
-  // Spoils the first block of each table of the families. What reads one finds it damaged.
-  void damage_tables(const std::set<std::string>& families) {
-    store_->flush();
+  // Spoils the first block of each table of the families, after a change. What reads one finds it
+  // damaged.
+  void damage_tables(
+      const std::set<std::string>& families,
+      const std::function<void(Database&)>& change = [](Database&) {}) {
     store_.reset();
+    {
+      Database database(directory_.path(), small_options(), false, nullptr);
+      change(database);
+      database.flush_all();
+    }
     const Database database(directory_.path(), small_options(), true, nullptr);
-    damage_tables_of(database, families);
-  }
-  static void damage_tables_of(const Database& database, const std::set<std::string>& families) {
     std::set<std::string> damaged;
     std::vector<rocksdb::LiveFileMetaData> tables;
     database.db().GetLiveFilesMetaData(&tables);
@@ -214,7 +219,7 @@ TEST_F(RebuildTest, FindsOrphans) {
 // Of a job that has not ended, too.
 TEST_F(RebuildTest, OpensOverDamagedTablesOfWhatItMakesAnew) {
   damage_tables({"ids", "plan", "prompts", "attempts", "done", "ledger"});
-  open();
+  store_ = open_up_to_damage(directory_.path(), small_options());
   store_->rebuild();
   prepare_running(1);
   ASSERT_TRUE(finish(running_, 13));
@@ -222,11 +227,12 @@ TEST_F(RebuildTest, OpensOverDamagedTablesOfWhatItMakesAnew) {
 }
 
 TEST_F(RebuildTest, GoesOnOverDamagedTablesWhenItWasCutOff) {
-  tamper([&](Database& database, rocksdb::WriteBatch& batch) {
+  damage_tables({"done"}, [&](Database& database) {
+    rocksdb::WriteBatch batch;
     ASSERT_TRUE(batch.Put(database.handle(Family::kMeta), "rebuilding", "").ok());
-    database.flush_all();
-    damage_tables_of(database, {"done"});
+    database.write(batch, true);
   });
+  store_ = open_up_to_damage(directory_.path(), small_options());
   prepare_running(1);
   ASSERT_TRUE(finish(running_, 13));
   expect_sound();
