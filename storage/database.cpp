@@ -6,7 +6,6 @@
 #include <rocksdb/listener.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/table_properties_collectors.h>
-#include <rocksdb/wal_filter.h>
 #include <rocksdb/write_buffer_manager.h>
 
 #include <algorithm>
@@ -266,10 +265,10 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
                                                          tear->file_name +
                                                          " lacks what was synced)");
   }
-  std::optional<TearFilter> filter;
   if (tear) {
     db_options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-    db_options.wal_filter = &filter.emplace(*tear);
+    log_filter_ = std::make_unique<TearFilter>(*tear);
+    db_options.wal_filter = log_filter_.get();
   }
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;

@@ -4,6 +4,7 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
+#include <rocksdb/wal_filter.h>
 #include <rocksdb/write_batch.h>
 
 #include <array>
@@ -124,6 +125,7 @@ class Database {
   std::shared_ptr<InfoLog> info_log_;
   bool read_only_;
   bool sync_;
+  std::unique_ptr<rocksdb::WalFilter> log_filter_;  // RocksDB's options keep pointing to it
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kNumFamilies> handles_{};
   std::atomic<std::uint64_t> synced_sequence_ = 0;  // up to it all is on the disk
