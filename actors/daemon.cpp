@@ -48,7 +48,7 @@ class Daemon::Impl {
   void make_devices(std::vector<ServedModel> models, const DeviceFactory& device_factory);
   DeviceSetup setup_of(std::size_t index, const Device& device) const;
   std::optional<DeviceSetup> replace_device(std::size_t index);
-  void route(PeerId peer, WireMessage message);
+  void route(JobServer& server, PeerId peer, WireMessage message);
   template <class Handle, class... Ts>
   bool ask(const Handle& handle, std::chrono::milliseconds timeout, Ts... xs);
 
@@ -111,9 +111,9 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
   queue.endpoints.insert(queue.endpoints.begin(), control_endpoint_);
   server_ = std::make_unique<JobServer>(
       std::move(queue), "batchmill",
-      [this](PeerId peer, WireMessage message) {
+      [this](JobServer& server, PeerId peer, WireMessage message) {
         server_ready_.wait();
-        route(std::move(peer), std::move(message));
+        route(server, std::move(peer), std::move(message));
       },
       [](const std::string& what) { spdlog::error("{}", what); });
 
@@ -202,13 +202,13 @@ std::optional<DeviceSetup> Daemon::Impl::replace_device(std::size_t index) {
   return setup_of(index, replacements_.back());
 }
 
-void Daemon::Impl::route(PeerId peer, WireMessage message) {
+void Daemon::Impl::route(JobServer& server, PeerId peer, WireMessage message) {
   const std::string op = message.header.value("op", "");
   if (op == "request" && is_care_request(message.header)) {
     if (!message.caller.admin) {
-      server_->send(peer, {error_header(message.header, "not_allowed",
-                                        "this takes the key of an admin, or the daemon's machine"),
-                           "", false});
+      server.send(peer, {error_header(message.header, "not_allowed",
+                                      "this takes the key of an admin, or the daemon's machine"),
+                         "", false});
       return;
     }
     send_to<CaretakerActor>(context_->directory, frame_atom::value,
@@ -221,9 +221,9 @@ void Daemon::Impl::route(PeerId peer, WireMessage message) {
     send_to<IntakeActor>(context_->directory, frame_atom::value,
                          PeerMessage{std::move(peer), std::move(message)});
   } else {
-    server_->send(peer, {error_header(message.header, "unknown_op",
-                                      fmt::format("there is no operation '{}'", op)),
-                         "", false});
+    server.send(peer, {error_header(message.header, "unknown_op",
+                                    fmt::format("there is no operation '{}'", op)),
+                       "", false});
   }
 }
 

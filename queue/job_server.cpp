@@ -73,8 +73,10 @@ std::string user_of(const zmq::message_t& frame) {
 
 class JobServer::Impl {
  public:
-  Impl(QueueOptions options, std::string server_name, Handler handler, OnProblem on_problem)
-      : options_(std::move(options)),
+  Impl(JobServer* server, QueueOptions options, std::string server_name, Handler handler,
+       OnProblem on_problem)
+      : server_(server),
+        options_(std::move(options)),
         server_name_(std::move(server_name)),
         handler_(std::move(handler)),
         on_problem_(std::move(on_problem)),
@@ -100,13 +102,17 @@ class JobServer::Impl {
     for (const std::string& endpoint : options_.endpoints) {
       bound_.push_back(listen(router_, endpoint, options_.curve_secret_key_file));
     }
+  }
+
+  // Once the server can be handed to the handler.
+  void start() {
     thread_ = std::jthread([this] { run(); });
   }
 
   ~Impl() {
     stopping_ = true;
     workload_->wake_up.set();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     events_.reset();
     zap_.reset();
     router_.close();
@@ -300,7 +306,7 @@ class JobServer::Impl {
         workload_, is_request ? known->second.open_requests : nullptr, size);
     message.has_payload = count == 3;
     if (message.has_payload) message.payload = frames[2].to_string();
-    handler_(peer, std::move(message));
+    handler_(*server_, peer, std::move(message));
   }
 
   void greet(Waiting client) {
@@ -445,6 +451,7 @@ class JobServer::Impl {
     num_waiting_ = static_cast<std::int32_t>(waiting_.size());
   }
 
+  JobServer* const server_;
   QueueOptions options_;
   std::string server_name_;
   Handler handler_;
@@ -479,8 +486,10 @@ class JobServer::Impl {
 
 JobServer::JobServer(QueueOptions options, std::string server_name, Handler handler,
                      OnProblem on_problem)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(server_name), std::move(handler),
-                                   std::move(on_problem))) {}
+    : impl_(std::make_unique<Impl>(this, std::move(options), std::move(server_name),
+                                   std::move(handler), std::move(on_problem))) {
+  impl_->start();
+}
 
 JobServer::~JobServer() = default;
 

@@ -21,8 +21,9 @@ class JobServer {
  public:
   // Called on the server's thread for every well-formed message of a peer that has shaken hands
   // ("hello", "welcome" and "bye" are dealt with inside); must return quickly and not throw.
-  // Answers go through send(). May be called before the constructor has returned.
-  using Handler = std::function<void(PeerId peer, WireMessage message)>;
+  // `server` is this one, for answers: it may be called before the owner has got the server from
+  // its constructor, and after the owner has given it up.
+  using Handler = std::function<void(JobServer& server, PeerId peer, WireMessage message)>;
 
   // Something that an operator should know; on the server's thread.
   using OnProblem = std::function<void(const std::string& what)>;

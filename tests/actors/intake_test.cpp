@@ -26,11 +26,12 @@ class IntakeTest : public ActorTest {
     queue.credit_bytes = kCreditBytes;
     queue.min_credit_bytes = kCreditBytes;
     queue.upload_timeout_s = 3'600;
-    server_ = std::make_unique<JobServer>(queue, "test", [this](PeerId peer, WireMessage message) {
-      message.caller.max_bytes = max_bytes_;
-      send_to<IntakeActor>(context_->directory, frame_atom::value,
-                           PeerMessage{std::move(peer), std::move(message)});
-    });
+    server_ = std::make_unique<JobServer>(
+        queue, "test", [this](JobServer&, PeerId peer, WireMessage message) {
+          message.caller.max_bytes = max_bytes_;
+          send_to<IntakeActor>(context_->directory, frame_atom::value,
+                               PeerMessage{std::move(peer), std::move(message)});
+        });
     context_->reply = [this](const PeerId& peer, WireMessage message) {
       server_->send(peer, std::move(message));
     };

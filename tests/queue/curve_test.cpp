@@ -38,11 +38,11 @@ class CurveTest : public ::testing::Test {
   void start() {
     server_end_ = std::make_unique<JobServer>(
         options_, "test",
-        [this](const PeerId& peer, const WireMessage& message) {
+        [](JobServer& server, const PeerId& peer, const WireMessage& message) {
           Json header = {{"op", "response"}, {"id", message.header["id"]}};
           header["key"] = message.caller.key;
           header["admin"] = message.caller.admin;
-          server_end_->send(peer, {std::move(header), "", false});
+          server.send(peer, {std::move(header), "", false});
         },
         [this](const std::string& what) { problem_.set_value(what); });
     tcp_ = server_end_->endpoints().back();

@@ -145,7 +145,7 @@ TEST_F(JobClientTest, UploadsAJobWithinItsCredit) {
   EXPECT_EQ(result.job, "job-k");
   EXPECT_EQ(result.lines, 3000u);
   EXPECT_FALSE(result.existed);
-  expect_stored(disk_.jobs["k"], 3000);
+  expect_stored(disk_.job("k"), 3000);
   EXPECT_TRUE(std::is_sorted(acked.begin(), acked.end()));
   EXPECT_EQ(acked.back(), content.size());
 
@@ -159,15 +159,15 @@ TEST_F(JobClientTest, UploadsALineLongerThanItsCredit) {
   MemoryIntake intake(options_, disk_);
   JobClient client(options_.endpoints[0], "test");
   EXPECT_EQ(client.upload(open_of("k", content), source_of(content), nullptr, kLong).lines, 3u);
-  EXPECT_EQ(disk_.jobs["k"].lines[2], "b");
-  EXPECT_EQ(disk_.jobs["k"].lines[1].size(), 4096u);
+  EXPECT_EQ(disk_.job("k").lines[2], "b");
+  EXPECT_EQ(disk_.job("k").lines[1].size(), 4096u);
 }
 
 // The server is killed after any number of messages, with lines stored that were never acked.
 TEST_F(JobClientTest, GoesOnAfterARestartInMidUpload) {
   const std::string content = content_of(3000);  // 22 messages
   for (int deaf_after = 0; deaf_after < 12; ++deaf_after) {
-    disk_ = {};
+    disk_.clear();
     JobClient client(options_.endpoints[0], "test");
     auto intake = std::make_unique<MemoryIntake>(options_, disk_, deaf_after);
     auto result = std::async(std::launch::async, [&] {
@@ -180,8 +180,8 @@ TEST_F(JobClientTest, GoesOnAfterARestartInMidUpload) {
     intake.reset();
     intake = std::make_unique<MemoryIntake>(options_, disk_);
     EXPECT_EQ(result.get().lines, 3000u);
-    expect_stored(disk_.jobs["k"], 3000);
-    EXPECT_TRUE(disk_.jobs["k"].sealed);
+    expect_stored(disk_.job("k"), 3000);
+    EXPECT_TRUE(disk_.job("k").sealed);
   }
 }
 
@@ -271,9 +271,8 @@ TEST_F(JobClientTest, SaysThatAnAnswerIsNone) {
 }
 
 TEST_F(JobClientTest, HearsThatAnAnswerIsTooLong) {
-  std::unique_ptr<JobServer> server;
   std::atomic<bool> long_payload = false;
-  server = std::make_unique<JobServer>(options_, "test", [&](PeerId peer, WireMessage message) {
+  JobServer server(options_, "test", [&](JobServer& self, PeerId peer, WireMessage message) {
     WireMessage answer;
     answer.header = {{"op", "response"}, {"id", message.header["id"]}};
     answer.has_payload = long_payload;
@@ -282,7 +281,7 @@ TEST_F(JobClientTest, HearsThatAnAnswerIsTooLong) {
     } else {
       answer.header["text"] = std::string(kMaxHeaderBytes, 'x');
     }
-    server->send(peer, std::move(answer));
+    self.send(peer, std::move(answer));
   });
   JobClient client(options_.endpoints[0], "test");
   for (const bool is_payload : {false, true}) {
@@ -318,8 +317,8 @@ TEST_F(JobClientTest, TellsTheServerThatTheContentBroke) {
   } catch (const InputError& error) {
     EXPECT_EQ(error.code(), "truncated_input");
   }
-  EXPECT_EQ(disk_.jobs["k"].abort_code, "truncated_input");
-  expect_stored(disk_.jobs["k"], 200);
+  EXPECT_EQ(disk_.job("k").abort_code, "truncated_input");
+  expect_stored(disk_.job("k"), 200);
 }
 
 TEST_F(JobClientTest, ReportsWhatTheServerRefuses) {

@@ -88,7 +88,7 @@ class JobServerTest : public ::testing::Test {
 
   std::string bind_error() {
     try {
-      JobServer server(options_, "test", [](const PeerId&, const WireMessage&) {});
+      JobServer server(options_, "test", [](JobServer&, const PeerId&, const WireMessage&) {});
     } catch (const std::runtime_error& error) {
       return error.what();
     }
@@ -210,8 +210,9 @@ TEST_F(JobServerTest, DropsAPeerThatNeverReadsAndServesOthers) {
 
 TEST_F(JobServerTest, SendsFromManyThreadsInEachOnesOrder) {
   std::promise<PeerId> peer_id;
-  JobServer server(options_, "test",
-                   [&](const PeerId& peer, const WireMessage&) { peer_id.set_value(peer); });
+  JobServer server(options_, "test", [&](JobServer&, const PeerId& peer, const WireMessage&) {
+    peer_id.set_value(peer);
+  });
   RawPeer peer(options_.endpoints[0]);
   peer.ask({kHello});
   peer.send({kEcho});
@@ -236,7 +237,8 @@ TEST_F(JobServerTest, SendsWhatIsQueuedBeforeItEnds) {
   for (int round = 0; round < 20; ++round) {
     std::promise<PeerId> peer_id;
     auto server = std::make_unique<JobServer>(
-        options_, "test", [&](const PeerId& peer, const WireMessage&) { peer_id.set_value(peer); });
+        options_, "test",
+        [&](JobServer&, const PeerId& peer, const WireMessage&) { peer_id.set_value(peer); });
     RawPeer peer(options_.endpoints[0]);
     peer.ask({kHello});
     peer.send({kEcho});

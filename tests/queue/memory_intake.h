@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -25,6 +24,22 @@ struct MemoryDisk {
     bool sealed = false;
     std::string abort_code;
   };
+
+  // What there is of a key's job now.
+  Job job(const std::string& key) {
+    const std::lock_guard lock(mutex);
+    return jobs[key];
+  }
+  void clear() {
+    const std::lock_guard lock(mutex);
+    jobs.clear();
+  }
+  std::size_t num_jobs() {
+    const std::lock_guard lock(mutex);
+    return jobs.size();
+  }
+
+  std::mutex mutex;
   std::map<std::string, Job> jobs;  // by key
 };
 
@@ -32,37 +47,37 @@ class MemoryIntake {
  public:
   // Goes deaf after `messages_until_deaf` upload messages: takes nothing more, answers nothing.
   MemoryIntake(const QueueOptions& options, MemoryDisk& disk, int messages_until_deaf = -1)
-      : options_(options), disk_(disk), messages_left_(messages_until_deaf) {
-    std::lock_guard lock(mutex_);
-    server_ =
-        std::make_unique<JobServer>(options, "test", [this](PeerId peer, WireMessage message) {
-          std::unique_lock handler_lock(mutex_);
+      : options_(options),
+        disk_(disk),
+        messages_left_(messages_until_deaf),
+        server_(options, "test", [this](JobServer& server, PeerId peer, WireMessage message) {
+          const std::lock_guard lock(disk_.mutex);
           if (deaf_) return;
-          take(peer, std::move(message));
+          take(server, peer, std::move(message));
           changed_.notify_all();
-        });
-  }
-  ~MemoryIntake() { server_.reset(); }
+        }) {}
 
   void wait_until_deaf() {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(disk_.mutex);
     changed_.wait(lock, [&] { return deaf_; });
   }
 
-  JobServer& server() { return *server_; }
+  JobServer& server() { return server_; }
 
  private:
-  void take(const PeerId& peer, WireMessage message) {
+  void take(JobServer& server, const PeerId& peer, WireMessage message) {
     const std::string op = message.header["op"];
-    const auto answer = [&](Json header) { server_->send(peer, {std::move(header), "", false}); };
+    const auto answer = [&](Json header) { server.send(peer, {std::move(header), "", false}); };
     if (op == "request") {
       Json header = {
           {"op", "response"}, {"id", message.header["id"]}, {"what", message.header["what"]}};
       if (message.header["what"] == "fail") {
         return answer(error_header(message.header, "no_such_job", "there is none"));
       }
-      if (message.header["what"] == "results") return answer_results(peer, header, message.header);
-      return server_->send(peer, {header, message.header.value("text", ""), true});
+      if (message.header["what"] == "results") {
+        return answer_results(server, peer, header, message.header);
+      }
+      return server.send(peer, {header, message.header.value("text", ""), true});
     }
     if (messages_left_ == 0) {
       deaf_ = true;
@@ -97,12 +112,12 @@ class MemoryIntake {
   }
 
   // One line a page, as it was uploaded; the job has ended when it is sealed.
-  void answer_results(const PeerId& peer, Json header, const Json& request) {
+  void answer_results(JobServer& server, const PeerId& peer, Json header, const Json& request) {
     const MemoryDisk::Job& job = disk_.jobs[request["job"].get<std::string>().substr(4)];
     const std::size_t from = request["from"];
     const bool at_end = from >= job.lines.size();
     header.update({{"next", from + (at_end ? 0 : 1)}, {"at_end", at_end}, {"ended", job.sealed}});
-    server_->send(peer, {header, at_end ? "" : job.lines[from] + "\n", true});
+    server.send(peer, {header, at_end ? "" : job.lines[from] + "\n", true});
   }
 
   void open(const Json& header, const std::function<void(Json)>& answer) {
@@ -124,10 +139,9 @@ class MemoryIntake {
   MemoryDisk& disk_;
   int messages_left_;
   bool deaf_ = false;
-  std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, UploadSession> sessions_;
-  std::unique_ptr<JobServer> server_;
+  JobServer server_;
 };
 
 }  // namespace batchmill

@@ -191,7 +191,7 @@ TEST_F(OverloadTest, EndsAMessageWithoutAnEndWhileReadingWaits) {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<WireMessage> kept;
-  JobServer server(options_, "stuck", [&](const PeerId&, WireMessage message) {
+  JobServer server(options_, "stuck", [&](JobServer&, const PeerId&, WireMessage message) {
     const std::lock_guard lock(mutex);
     kept.push_back(std::move(message));
     changed.notify_all();
@@ -218,7 +218,7 @@ TEST_F(OverloadTest, BoundsTheRequestsOfOneClient) {
   // A handler that never comes to an end with a request.
   std::mutex mutex;
   std::vector<WireMessage> kept;
-  JobServer server(options_, "stuck", [&](const PeerId&, WireMessage message) {
+  JobServer server(options_, "stuck", [&](JobServer&, const PeerId&, WireMessage message) {
     const std::lock_guard lock(mutex);
     kept.push_back(std::move(message));
   });
@@ -241,7 +241,7 @@ TEST_F(OverloadTest, ReadsNoMoreThanIsBeingWorkedOn) {
   std::condition_variable changed;
   std::vector<WireMessage> kept;
   std::size_t most = 0, total = 0;
-  JobServer server(options_, "slow", [&](const PeerId&, WireMessage message) {
+  JobServer server(options_, "slow", [&](JobServer&, const PeerId&, WireMessage message) {
     const std::lock_guard lock(mutex);
     kept.push_back(std::move(message));
     most = std::max(most, kept.size());
@@ -317,7 +317,7 @@ TEST_F(OverloadTest, TakesTheJobsOfTwoHundredClients) {
     }));
   }
   for (auto& result : results) EXPECT_EQ(result.get(), 300u);
-  EXPECT_EQ(disk_.jobs.size(), 200u);
+  EXPECT_EQ(disk_.num_jobs(), 200u);
   EXPECT_EQ(counts().dropped_peers, 0u);
 }
 
@@ -342,7 +342,7 @@ TEST_F(OverloadTest, ReplaysChangeNothing) {
   };
   for (int i = 0; i < 20; ++i) send_all();
   expect_service();
-  EXPECT_EQ(disk_.jobs["k"].lines, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(disk_.job("k").lines, (std::vector<std::string>{"a", "b"}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/storage/store_fixture.h"
+#include "tests/support/sanitized_build.h"
 
 namespace batchmill {
 namespace {
@@ -83,6 +84,7 @@ void work(const std::string& directory, int num_steps, std::uint64_t seed, Acked
 }
 
 TEST(RecoveryTest, AKilledWriterLosesAndRepeatsNothing) {
+  if (kThreadSanitizedBuild) GTEST_SKIP() << "skipped: forks a process that has had threads";
   const TemporaryDirectory directory;
   void* memory =
       mmap(nullptr, sizeof(Acked), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -10,4 +10,10 @@ inline constexpr bool kSanitizedBuild = true;
 inline constexpr bool kSanitizedBuild = false;
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizedBuild = true;
+#else
+inline constexpr bool kThreadSanitizedBuild = false;
+#endif
+
 }  // namespace batchmill

@@ -26,9 +26,8 @@ TEST(SubmitTest, SaysWhatGoesOnWhenTheDaemonSDiskStaysFull) {
   std::ofstream(input) << "{}\n";
   QueueOptions options;
   options.endpoints = {"ipc://" + directory.path() + "/queue.sock"};
-  std::unique_ptr<JobServer> server;
-  server = std::make_unique<JobServer>(options, "test", [&](PeerId peer, WireMessage message) {
-    server->send(peer, {error_header(message.header, "storage_full", "no space left"), "", false});
+  JobServer server(options, "test", [](JobServer& self, PeerId peer, WireMessage message) {
+    self.send(peer, {error_header(message.header, "storage_full", "no space left"), "", false});
   });
   const std::string errors = directory.path() + "/errors";
   const std::string command = std::string(BATCHMILL_BIN) + "/batchmill submit " + input +
