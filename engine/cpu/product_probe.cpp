@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 #include <vector>
@@ -39,7 +40,11 @@ void fill(memory* target, DType dtype, std::int64_t begin, std::int64_t count, i
 struct ProductProbe::Impl {
   Impl(DType type, std::int32_t num_threads, std::int32_t num_rows, std::int32_t out,
        std::int32_t in)
-      : dtype(type), threads(num_threads), rows(num_rows), out_features(out), in_features(in) {
+      : dtype(type),
+        threads(std::min(num_threads, omp_get_thread_limit())),
+        rows(num_rows),
+        out_features(out),
+        in_features(in) {
     omp_set_num_threads(threads);
     const auto weight_type = dtype == DType::kI8 ? memory::data_type::s8 : input_type(dtype);
     const auto sum_type = dtype == DType::kI8 ? memory::data_type::s32 : memory::data_type::f32;

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/context.h"
@@ -18,6 +20,29 @@
 
 namespace batchmill::testing {
 
+// A test's function that other threads call; none: nothing happens.
+template <class... Args>
+class Hook {
+ public:
+  Hook& operator=(std::function<void(Args...)> function) {
+    const std::lock_guard lock(mutex_);
+    function_ = std::move(function);
+    return *this;
+  }
+  void operator()(Args... args) {
+    std::function<void(Args...)> function;
+    {
+      const std::lock_guard lock(mutex_);
+      function = function_;
+    }
+    if (function) function(args...);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void(Args...)> function_;
+};
+
 // What a test does before the store does what it is asked for.
 class WatchedStore : public Store {
  public:
@@ -25,21 +50,21 @@ class WatchedStore : public Store {
 
   bool write_lines(const JobId& id, std::span<const StoredLine> lines,
                    std::uint64_t upload_offset_bytes, std::int64_t now_us) override {
-    if (before_write_lines) before_write_lines(id);
+    before_write_lines(id);
     return Store::write_lines(id, lines, upload_offset_bytes, now_us);
   }
   bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) override {
-    if (before_seal) before_seal(id);
+    before_seal(id);
     return Store::seal(id, content_hash, now_s);
   }
   std::vector<JobId> end_finished_jobs(std::int64_t now_s) override {
-    if (before_ends) before_ends();
+    before_ends();
     return Store::end_finished_jobs(now_s);
   }
 
-  std::function<void(const JobId&)> before_write_lines;
-  std::function<void(const JobId&)> before_seal;
-  std::function<void()> before_ends;
+  Hook<const JobId&> before_write_lines;
+  Hook<const JobId&> before_seal;
+  Hook<> before_ends;
 };
 
 class ActorTest : public ::testing::Test {

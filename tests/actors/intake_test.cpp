@@ -117,7 +117,7 @@ TEST_F(IntakeTest, AClientWaitsForDiskSpaceAsLongAsItSays) {
   const std::string content = lines_of(100);
   disk_->is_full = true;
   EXPECT_EQ(refusal([&] {
-              client().upload({{"key", "k"}}, source_of(content), nullptr, milliseconds(200));
+              client().upload({{"key", "k"}}, source_of(content), nullptr, seconds(2));
             }),
             "storage_full");
 }
