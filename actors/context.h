@@ -21,6 +21,7 @@
 #include "actors/model_catalog.h"
 #include "queue/job_server.h"
 #include "storage/job_store.h"
+#include "storage/life_mark.h"
 
 namespace batchmill {
 
@@ -122,6 +123,7 @@ struct ActorContext {
   ModelCatalog* catalog = nullptr;
   const Clock* clock = nullptr;
   LiveStats* live = nullptr;
+  LifeMark* life_mark = nullptr;  // absent where no process keeps one
   std::function<void(const PeerId&, WireMessage)> reply;  // to a client; never blocks
   Directory directory;
   DeviceStates devices;

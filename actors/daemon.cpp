@@ -18,6 +18,7 @@
 #include "engine/embedder.h"
 #include "engine/engine.h"
 #include "storage/data_directory.h"
+#include "storage/life_mark.h"
 
 namespace batchmill {
 namespace {
@@ -45,6 +46,7 @@ class Daemon::Impl {
   const Directory& directory() const { return context_->directory; }
 
  private:
+  void look_at_last_end();
   void make_devices(std::vector<ServedModel> models, const DeviceFactory& device_factory);
   DeviceSetup setup_of(std::size_t index, const Device& device) const;
   std::optional<DeviceSetup> replace_device(std::size_t index);
@@ -56,6 +58,7 @@ class Daemon::Impl {
   std::string control_endpoint_;
   std::unique_ptr<DataDirectory> directory_;
   std::unique_ptr<JobStore> store_;
+  std::optional<LifeMark> life_mark_;
   LiveStats live_;
   std::vector<Device> devices_;  // in the order of their places …
   std::mutex replacements_mutex_;
@@ -82,6 +85,7 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
           JobStore::open(directory_->store_path(), options_.storage, JobStore::Mode::kReadWrite)) {
   Heap::keep_few();
   make_devices(std::move(models), device_factory);
+  look_at_last_end();
 
   context_ = std::make_shared<ActorContext>();
   context_->options = options_;
@@ -89,6 +93,7 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
   context_->catalog = catalog_.get();
   context_->clock = options_.clock.get();
   context_->live = &live_;
+  context_->life_mark = &*life_mark_;
   context_->reply = [this](const PeerId& peer, WireMessage message) {
     server_->send(peer, std::move(message));
   };
@@ -131,6 +136,25 @@ Daemon::Impl::Impl(DaemonOptions options, std::vector<ServedModel> models,
   const bool ready = ask(supervisor_, kStartTimeout, ready_atom::value);
   server_ready_.count_down();
   if (!ready) throw std::runtime_error("the actors did not start");
+}
+
+// Lines that ran when the process before ended have an attempt behind them, unless they cannot be
+// why it ended.
+void Daemon::Impl::look_at_last_end() {
+  life_mark_.emplace(options_.data_directory);
+  switch (life_mark_->last_end()) {
+    case LastEnd::kInOrder:
+      break;
+    case LastEnd::kFromOutside:
+      store_->clear_all_attempts();
+      spdlog::info("the process before was killed, or the machine went down: its lines run again");
+      break;
+    case LastEnd::kItself:
+      spdlog::warn(
+          "the process before ended itself ({}): if a line that ran is why, it is found out and "
+          "fails",
+          life_mark_->how());
+  }
 }
 
 void Daemon::Impl::make_devices(std::vector<ServedModel> models,

@@ -53,6 +53,10 @@ void feed_devices(DispatcherState& state, ActorContext& context, OpenAttempts& a
     }
     std::map<JobId, std::uint64_t> lines;
     for (const WorkItem& item : items) {
+      if (item.attempt >= WorkPicker::kAttemptAlone) {
+        spdlog::warn("line {} of {} runs alone: the process ended itself in its last {} attempts",
+                     item.key.line, item.key.job.to_string(), item.attempt - 1);
+      }
       ++lines[item.key.job];
       attempts.add(item.key);
     }

@@ -120,6 +120,7 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
   }
   if (results.empty()) return;
   context.store->commit_results(results, plan_keys, context.clock->now_s());
+  if (context.life_mark != nullptr) context.life_mark->note_answer();
 
   for (const LineKey& key : keys) {
     context.live->lines_returned(key.job, 1);

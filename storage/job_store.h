@@ -114,6 +114,7 @@ class JobStore : public StoreCare {
   virtual std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) = 0;
   virtual std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const = 0;
   virtual void clear_attempts(std::span<const LineKey> lines) = 0;  // a clean stop put them back
+  virtual void clear_all_attempts() = 0;  // what ended the process came from outside
 
   // --- Results. One atomic, durable write for the whole group; a line that already has a result,
   // or whose job has ended, is left out. Returns which were written. `plan_keys` are removed: the

@@ -194,4 +194,14 @@ void Store::clear_attempts(std::span<const LineKey> lines) {
   database_.write(batch, false, "clear_attempts");
 }
 
+void Store::clear_all_attempts() {
+  const std::lock_guard lock(state_mutex_);
+  rocksdb::WriteBatch batch;
+  for (Database::Cursor cursor(database_, Family::kAttempts, {}, {}); cursor.valid();
+       cursor.next()) {
+    erase(batch, Family::kAttempts, cursor.key());
+  }
+  database_.write(batch, false, "clear_all_attempts");
+}
+
 }  // namespace batchmill

@@ -65,6 +65,7 @@ class Store : public JobStore {
   std::vector<std::uint32_t> begin_attempts(std::span<const LineKey> lines) override;
   std::vector<std::uint32_t> attempts(std::span<const LineKey> lines) const override;
   void clear_attempts(std::span<const LineKey> lines) override;
+  void clear_all_attempts() override;
 
   std::vector<bool> commit_results(std::span<const LineResult> results,
                                    std::span<const PlanKey> plan_keys, std::int64_t now_s) override;

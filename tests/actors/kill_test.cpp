@@ -102,21 +102,6 @@ class KillTest : public ::testing::Test {
     return snapshot;
   }
 
-  // Waits until each of these lines has a result.
-  void wait_for_results(TestClient& client, const std::string& job,
-                        const std::map<std::uint64_t, std::uint32_t>& lines) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    for (const auto& [line, attempts] : lines) {
-      while (
-          client
-              .request_payload(
-                  {{"what", "results"}, {"job", job}, {"custom_id", id_of(line)}, {"side", "all"}})
-              .empty()) {
-        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no result for line " << line;
-      }
-    }
-  }
-
   TemporaryDirectory directory_;
   std::unique_ptr<DaemonProcess> daemon_;
 };
@@ -194,20 +179,16 @@ struct KillCounts {
   int while_uploading = 0;
 };
 
-void count(const Snapshot& snapshot, const std::set<std::uint64_t>& before, KillCounts* counts) {
-  // A line that is on its way again has one attempt more than at the kill before.
-  bool in_flight = false;
-  for (const auto& [line, attempts] : snapshot.attempts) in_flight |= !before.contains(line);
-  counts->with_lines_in_flight += in_flight;
+void count(const Snapshot& snapshot, KillCounts* counts) {
+  counts->with_lines_in_flight += !snapshot.attempts.empty();
   const JobState& state = snapshot.job.state;
   counts->between_ack_and_plan += state.prepared_through < state.total_lines;
   counts->while_uploading += state.upload == UploadState::kOpen;
 }
 
 // Twenty kills: six at acks of an upload, the moment at which lines are durable and not yet
-// planned; the others after a random number of further results. Between two kills the lines that
-// were in flight at the first get their results, so that no line loses more than one attempt and
-// all succeed: what three lost attempts mean is another test's matter.
+// planned; the others after a random number of further results. However often a line was in flight
+// then, it has no part in the daemon's death: all succeed, in what counts as their first attempt.
 TEST_F(KillTest, LosesNoLineAndRepeatsNoneInTwentyKills) {
   std::mt19937 random(20240613);
   std::string content;
@@ -226,18 +207,15 @@ TEST_F(KillTest, LosesNoLineAndRepeatsNoneInTwentyKills) {
   Snapshot last;
   const auto look_again = [&] {
     reap();
-    std::set<std::uint64_t> before;
-    for (const auto& [line, attempts] : last.attempts) before.insert(line);
     last = look();
     job = last.job.id.to_string();
     EXPECT_EQ(last.problems, std::vector<std::string>());
     for (const auto& [line, attempts] : last.attempts) EXPECT_EQ(attempts, 1u) << line;
-    EXPECT_LE(last.most_attempts, 2u);
-    count(last, before, &counts);
+    EXPECT_LE(last.most_attempts, 1u);
+    count(last, &counts);
     client.reset();
     start_scripted(options);
     client = std::make_unique<TestClient>(endpoint());
-    wait_for_results(*client, job, last.attempts);
   };
 
   for (int kill = 0; kill < kUploadKills; ++kill) {
@@ -273,7 +251,7 @@ TEST_F(KillTest, LosesNoLineAndRepeatsNoneInTwentyKills) {
   const Snapshot end = look();
   EXPECT_EQ(end.problems, std::vector<std::string>());
   EXPECT_EQ(end.job.counters.completed, kNumLines);
-  EXPECT_EQ(end.most_attempts, 2u);
+  EXPECT_EQ(end.most_attempts, 1u);
 }
 
 // Lines that end the process are found out: twice in company, once alone, then they fail. Those
@@ -297,7 +275,7 @@ TEST_F(KillTest, FailsOnlyTheLinesThatKillTheDaemon) {
     return job;
   });
   int deaths = 0;
-  while (daemon_->wait() == -SIGKILL) {
+  while (daemon_->wait() == -SIGABRT) {
     ASSERT_LE(++deaths, 20);
     EXPECT_EQ(look().problems, std::vector<std::string>());
     const std::lock_guard lock(restarting);

@@ -47,7 +47,7 @@ std::vector<Device> make_devices(const Settings& settings, const ServedModel& se
   };
   options.script = [poison = served.model->tokenizer()->encode(settings.die_of, false)](
                        std::span<const TokenId> context) {
-    if (!poison.empty() && !std::ranges::search(context, poison).empty()) std::raise(SIGKILL);
+    if (!poison.empty() && !std::ranges::search(context, poison).empty()) std::abort();
     return next_token(context);
   };
   return only({"scripted:0", std::make_unique<ScriptedRunner>(std::move(options))});
