@@ -63,12 +63,6 @@ struct Outgoing {
   std::uint64_t size() const { return header.size() + payload.size(); }
 };
 
-// The public key with which the sender of a frame has authenticated.
-std::string user_of(const zmq::message_t& frame) {
-  const char* const user = zmq_msg_gets(frame.handle(), "User-Id");
-  return user == nullptr ? "" : user;
-}
-
 }  // namespace
 
 class JobServer::Impl {
@@ -271,7 +265,7 @@ class JobServer::Impl {
                                 "{} frames",
                                 count - 1));
     }
-    const std::string key = user_of(frames[1]);
+    const std::string key = ZapHandler::key_of(frames[1]);
     const Caller* const caller = key.empty() ? &operator_ : allowed_->find(key);
     if (caller == nullptr) {
       ++rejected_;

@@ -51,4 +51,9 @@ void ZapHandler::answer() {
   }
 }
 
+std::string ZapHandler::key_of(const zmq::message_t& frame) {
+  const char* const user = zmq_msg_gets(frame.handle(), "User-Id");
+  return user == nullptr ? "" : user;
+}
+
 }  // namespace batchmill

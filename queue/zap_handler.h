@@ -18,6 +18,9 @@ class ZapHandler {
   void* poll_handle() { return socket_.handle(); }  // for zmq_poll
   void answer();  // what has been asked so far
 
+  // The public key that the sender of a frame was let in with; none: "".
+  static std::string key_of(const zmq::message_t& frame);
+
   // Domains of sockets that ask for keys, and of those that do not.
   static constexpr const char* kWithKeys = "batchmill-keys";
   static constexpr const char* kWithoutKeys = "batchmill-local";
