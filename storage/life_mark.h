@@ -1,6 +1,7 @@
-// The mark that a process which works on a data directory leaves in it while it lives (DATA/running),
-// by which the next one knows how it ended. Lines that run when a process crashes may be why; nothing
-// can be said against them when it is killed from outside or the machine goes down.
+// The mark that a process which works on a data directory leaves in it while it lives
+// (DATA/running), by which the next one knows how it ended. Lines that run when a process crashes
+// may be why; nothing can be said against them when it is killed from outside or the machine goes
+// down.
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,9 @@ enum class LastEnd {
 
 class LifeMark {
  public:
-  // So many ends from outside in a row, without a line answered between them, are taken for what they
-  // seem; from then on the process is held to end itself, in a way that leaves no trace (a stack that
-  // overflows, a watchdog of memory).
+  // So many ends from outside in a row, without a line answered between them, are taken for what
+  // they seem; from then on the process is held to end itself, in a way that leaves no trace (a
+  // stack that overflows, a watchdog of memory).
   static constexpr std::uint32_t kMaxUnanswered = 10;
 
   // Reads the mark of the process before and puts this one's in its place. The caller holds the
