@@ -159,14 +159,19 @@ class Doctor {
           return;
         }
         const CpuPlan plan = plan_cpu(model->config(), cpu_options(config_, entry));
-        if (plan.num_blocks < 1) {
+        // An encoder has no KV cache.
+        const bool fits = model->config().encoder ? plan.weight_bytes <= plan.available_bytes
+                                                  : plan.num_blocks >= 1;
+        if (!fits) {
           throw ToolError(kExitUsage,
                           fmt::format("{} MiB of memory are free, its weights need {}",
                                       plan.available_bytes >> 20, plan.weight_bytes >> 20));
         }
-        check->detail = fmt::format("{}, on cpu:0, {} MiB as {}, KV cache {} MiB{}", kind,
-                                    plan.weight_bytes >> 20, dtype_name(plan.dtype),
-                                    plan.kv_cache_bytes >> 20, missing);
+        const std::string cache = model->config().encoder
+                                      ? ", an encoder"
+                                      : fmt::format(", KV cache {} MiB", plan.kv_cache_bytes >> 20);
+        check->detail = fmt::format("{}, on cpu:0, {} MiB as {}{}{}", kind, plan.weight_bytes >> 20,
+                                    dtype_name(plan.dtype), cache, missing);
       });
     }
   }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 BIN = Path(os.environ.get("BATCHMILL_BIN", "build/release/bin"))
 TINY_MODEL = Path(__file__).resolve().parent.parent / "data/models/llama3/model-q4_0.gguf"
+TINY_ENCODER = Path(__file__).resolve().parent.parent / "data/models/bert"
 # A sanitizer slows the programs down: its preset has more patience.
 DEADLINE_S = 60 * int(os.environ.get("BATCHMILL_TEST_PATIENCE", "1"))
 

@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from driver import BIN, TINY_MODEL, ProgramTest, chat_line
+from driver import BIN, TINY_ENCODER, TINY_MODEL, ProgramTest, chat_line
 
 COMMANDS = ["submit", "run", "status", "list", "watch", "results", "costs", "cancel", "pause",
             "resume", "resubmit", "explain", "tokenize", "render", "estimate", "inspect", "doctor",
@@ -179,6 +179,10 @@ class DoctorTest(ProgramTest):
         self.assertFalse(report["ok"])
         self.assertEqual([c["name"] for c in report["checks"] if c["status"] == "failed"],
                          ["model none"])
+
+    def test_an_encoder_needs_no_room_for_a_kv_cache(self):
+        out, _ = self.batchmill("doctor", "--model", TINY_ENCODER)
+        self.assertRegex(out, r"(?m)^ok +model bert: bert, \d+ layers, on cpu:0, .*an encoder")
 
 
 class BenchTest(ProgramTest):
