@@ -63,9 +63,11 @@ std::string key_line(std::string_view text) {
 
 CurveKeys new_curve_keys() {
   std::array<char, kKeyCharacters + 1> public_key = {}, secret_key = {};
-  if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0) {
-    throw std::runtime_error("libzmq was built without CURVE");
-  }
+  do {  // a public key that begins with a hyphen would look like an option
+    if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0) {
+      throw std::runtime_error("libzmq was built without CURVE");
+    }
+  } while (public_key[0] == '-');
   CurveKeys keys = {public_key.data(), secret_key.data()};
   ::explicit_bzero(secret_key.data(), secret_key.size());
   return keys;

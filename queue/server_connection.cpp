@@ -156,13 +156,13 @@ ServerConnection::Event ServerConnection::take_event(int kind, std::int32_t valu
   switch (kind) {
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
       throw RemoteError(std::string(refused),
-                        fmt::format("{} does not know this key: `batchmill keys allow {}` there",
+                        fmt::format("{} does not know this key: `batchmill keys allow '{}'` there",
                                     endpoint_, keys_ ? keys_->own.public_key : "KEY"));
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
       if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
         throw RemoteError(std::string(refused),
                           endpoint_ + (keys_ ? " asks for no keys: leave out --key and --server-key"
-                                             : " asks for a key: --key FILE --server-key KEY"));
+                                             : " asks for a key: --key FILE --server-key 'KEY'"));
       }
       [[fallthrough]];
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
@@ -217,7 +217,7 @@ void ServerConnection::fail_unreachable(const Deadline& deadline) const {
       static_cast<double>(deadline.span().count()) / 1000.0,
       !handshake_failed_ ? ""
       : keys_ ? ": the handshake fails; is --server-key the daemon's, and does it ask for keys?"
-              : ": the handshake fails; does it ask for a key (--key FILE --server-key KEY)?"));
+              : ": the handshake fails; does it ask for a key (--key FILE --server-key 'KEY')?"));
 }
 
 }  // namespace batchmill

@@ -47,7 +47,7 @@ JobClient make_client(const std::string& endpoint, const std::string& client_nam
   if (file.empty() || server.empty()) {
     throw ConfigError(
         fmt::format("{}: keys come in twos: --key FILE with this client's secret key, "
-                    "--server-key KEY with the daemon's public one",
+                    "--server-key 'KEY' with the daemon's public one",
                     endpoint));
   }
   if (!is_curve_key(server)) {

@@ -53,8 +53,9 @@ int new_keys(const Settings& settings, bool server, const std::string& file) {
                                "; a daemon that starts now asks for keys on tcp://. Its public key "
                                "(above) is what clients give as --server-key\n"
                          : "the secret key is in " + path +
-                               "; let its public key (above) in on the daemon's machine: batchmill "
-                               "keys allow KEY\n");
+                               "; let its public key (above) in on the daemon's machine:\n  "
+                               "batchmill keys allow '" +
+                               keys.public_key + "'\n");
   }
   return kExitDone;
 }
@@ -133,7 +134,7 @@ void add_keys_command(CLI::App* app, const Settings* settings, Action* action) {
   made->callback([=] { *action = [=] { return new_keys(*settings, *server, *file); }; });
 
   CLI::App* allowed = add_command(keys, "allow", "Let a client in; once more: with other rights",
-                                  "batchmill keys allow KEY --name nightly --max-jobs 10");
+                                  "batchmill keys allow 'KEY' --name nightly --max-jobs 10");
   auto client = std::make_shared<Caller>();
   client->admin = false;
   allowed->add_option("KEY", client->key, "The client's public key")->required();

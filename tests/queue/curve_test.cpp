@@ -177,6 +177,10 @@ TEST_F(CurveTest, AsksForNoKeysWithoutOneOfItsOwn) {
   EXPECT_EQ(ask(plain)["admin"], true);
 }
 
+TEST(CurveKeysTest, MakesNoPublicKeyThatLooksLikeAnOption) {
+  for (int i = 0; i < 500; ++i) EXPECT_NE(new_curve_keys().public_key.front(), '-');
+}
+
 TEST_F(CurveTest, ServesOtherMachinesWithKeysOnly) {
   server_end_.reset();
   options_.curve_secret_key_file.clear();
