@@ -147,6 +147,7 @@ void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame
                      credit_of(state, upload, context.options.queue)},
         job.state.total_lines, job.state.upload_offset_bytes);
     upload.offset_bytes = upload.written_bytes = job.state.upload_offset_bytes;
+    upload.num_requests = job.state.request_lines;
   }
   upload.peer = peer;
   upload.owner = job.request.owner;
@@ -172,12 +173,15 @@ Upload& upload_of(IntakeState& state, const WireMessage& message, JobId* id) {
 
 void take_step(Upload& upload, UploadSession::Step step, const ActorContext& context) {
   for (InputLine& line : step.lines) {
-    upload.too_many_lines = upload.max_lines != 0 && line.line > upload.max_lines;
-    if (upload.too_many_lines) break;
-    upload.offset_bytes = line.end_offset_bytes;
     StoredLine stored{line.line, std::move(line.bytes), line.too_long};
+    const bool is_request = !stored.is_blank();
+    upload.too_many_lines |=
+        is_request && upload.max_lines != 0 && upload.num_requests == upload.max_lines;
+    if (upload.too_many_lines) break;
+    if (is_request) ++upload.num_requests;
+    upload.offset_bytes = line.end_offset_bytes;
     // Blank lines in a row are one record, however many.
-    if (!upload.lines.empty() && stored.is_blank() && upload.lines.back().is_blank()) {
+    if (!upload.lines.empty() && !is_request && upload.lines.back().is_blank()) {
       StoredLine& run = upload.lines.back();
       upload.lines_bytes -= run.bytes.size();
       run.bytes.clear();
@@ -349,7 +353,15 @@ void on_abort(IntakeState& state, ActorContext& context, const PeerMessage& fram
                                 const std::string& limit) {
   const std::string message = "a job of this key may have " + limit + ", and this one has more";
   cut_upload(state, context, id, "limit_exceeded", message);
-  throw Refusal("limit_exceeded", message);
+  const std::optional<Job> job = context.store->job(id);
+  const std::string kept =
+      !job || job->state.request_lines == 0
+          ? "nothing of it is kept"
+          : fmt::format(
+                "its first {} lines are kept and run as {}, which ends failed then "
+                "(`batchmill cancel {}` ends it at once)",
+                job->state.request_lines, id.to_string(), id.to_string());
+  throw Refusal("limit_exceeded", message + "; " + kept);
 }
 
 void on_data(const JobId& id, Upload& upload, const Json& header, std::string_view payload,

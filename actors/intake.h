@@ -17,7 +17,8 @@ struct Upload {
   std::string owner;  // of the job
   std::uint64_t max_bytes = 0, max_lines = 0;  // what that client may send; 0: no limit
   std::unique_ptr<UploadSession> session;
-  bool too_many_lines = false;  // the client has sent more lines than that
+  std::uint64_t num_requests = 0;  // lines taken that are not blank
+  bool too_many_lines = false;  // the client has sent more of them than that
   std::vector<StoredLine> lines;  // gathered, not written yet
   std::uint64_t lines_bytes = 0;  // of their contents
   std::uint64_t offset_bytes = 0;  // of the content behind the last of them

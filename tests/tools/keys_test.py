@@ -156,7 +156,7 @@ class KeysTest(ProgramTest):
         key = self.new_key("ann")
         self.serve()
         _, err = self.as_client("ann", server, "list", exit_code=2)
-        self.assertIn(f"batchmill keys allow {key}", err)
+        self.assertIn(f"batchmill keys allow '{key}'", err)
         self.batchmill("keys", "allow", key, "--name", "ann")
         self.as_client("ann", server, "list")
         self.batchmill("keys", "revoke", "ann")
@@ -167,7 +167,7 @@ class KeysTest(ProgramTest):
         done = subprocess.run([BIN / "batchmill", "--endpoint", self.endpoint, "list"],
                               capture_output=True, text=True, timeout=DEADLINE_S, env=self.env, check=False)
         self.assertIn(done.returncode, (2, 3))
-        self.assertIn("--key FILE --server-key KEY", done.stderr)
+        self.assertIn("--key FILE --server-key 'KEY'", done.stderr)
         self.batchmill("--endpoint", self.endpoint, "--key", self.dir / "ann", "list", exit_code=2)
         self.batchmill("--endpoint", self.endpoint, "--key", self.dir / "ann", "--server-key", "x",
                        "list", exit_code=2)
@@ -178,6 +178,8 @@ class KeysTest(ProgramTest):
         server = self.server_key()
         key = self.new_key("ann")
         lines = self.write_lines("in.jsonl", [chat_line(f"l{i}", f"hello {i}") for i in range(9)])
+        # A blank line is no line of the job.
+        lines.write_text("\n" + lines.read_text(encoding="utf-8"), encoding="utf-8")
         one = self.write_lines("one.jsonl", [chat_line("l", "hello")])
         self.serve()
         for flag, value in (("--max-lines", 8), ("--max-bytes", lines.stat().st_size - 1)):
@@ -190,7 +192,13 @@ class KeysTest(ProgramTest):
                 lambda b: b if b["status"] == "failed" else None)(
                     json.loads(self.as_client("ann", server, "status", job, "--json")[0])))
             self.assertEqual(batch["errors"]["data"][0]["code"], "limit_exceeded")
-            self.assertLess(batch["request_counts"]["total"], 9)
+            if flag == "--max-lines":
+                self.assertEqual(batch["request_counts"]["total"], 8)
+                self.assertIn(f"its first 8 lines are kept and run as {newest['id']}", err)
+                self.assertIn(f"batchmill cancel {newest['id']}", err)
+            else:  # all of it came in one message, which was over the limit
+                self.assertEqual(batch["request_counts"]["total"], 0)
+                self.assertIn("nothing of it is kept", err)
             self.submit_as("ann", server, one, "--wait")
         self.batchmill("keys", "allow", key, "--max-jobs", 1, "--max-lines", 9)
         long = self.write_lines("long.jsonl", [chat_line(f"l{i}", f"long {i}", max_tokens=400)
