@@ -9,7 +9,7 @@
 #include "actors/line_search.h"
 #include "actors/output_line.h"
 #include "queue/batch_line.h"
-#include "storage/money.h"
+#include "storage/ledger.h"
 
 namespace batchmill {
 namespace {
@@ -344,21 +344,16 @@ Json usage_json(const LineUsage& usage) {
           {"completion", usage.completion_tokens}};
 }
 
-// As in the ledger: recomputed tokens are not billed.
+// The ledger's row of the line; what was not billed has no currency.
 Json cost_json(const LineResult& result) {
-  const Picos prompt = cost_of(result.usage.prompt_computed_tokens, result.price.input);
-  const Picos cached = cost_of(result.usage.prompt_cached_tokens, result.price.cached_input);
-  const Picos completion = cost_of(result.usage.completion_tokens, result.price.output);
-  return {{"prompt", format_picos(prompt)},
-          {"prompt_cached", format_picos(cached)},
-          {"completion", format_picos(completion)},
-          {"total", format_picos(prompt + cached + completion)},
-          {"currency", result.price.currency},
-          {"price_version", result.price.version}};
+  const Json row = ledger_object_json(ledger_of(result), LedgerBy::kJob, std::nullopt);
+  Json cost = row.at("cost");
+  cost["currency"] = row.at("currency");
+  cost["price_version"] = row.at("price_version");
+  return cost;
 }
 
-Json life_of(const JobStore& store, const Job& job, std::uint64_t line,
-             const std::string& custom_id) {
+Json life_of(const JobStore& store, const Job& job, std::uint64_t line, const Json& custom_id) {
   const LineKey key{job.id, line};
   const std::optional<LineResult> result = store.result(key);
   const std::uint32_t attempts = store.attempts(std::span(&key, 1)).front();

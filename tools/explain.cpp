@@ -11,9 +11,11 @@ void print_flat(const Json& object, const std::string& prefix) {
   for (const auto& [key, value] : object.items()) {
     if (value.is_object()) {
       print_flat(value, prefix + key + ".");
-    } else if (!value.is_null()) {
-      std::cout << prefix << key << ": "
-                << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+    } else {
+      const std::string text = value.is_null()     ? "-"
+                               : value.is_string() ? value.get<std::string>()
+                                                   : value.dump();
+      std::cout << prefix << key << ": " << text << '\n';
     }
   }
 }

@@ -299,6 +299,9 @@ TEST_F(QueriesTest, ALineIsFoundThatWasNeverPrepared) {
   EXPECT_EQ(found[0].at("error").at("line"), 3);
   EXPECT_EQ(life().at("error"), "batch_cancelled");
   EXPECT_EQ(life().at("line"), 3);
+  // What was not billed has no currency, here as in the ledger.
+  EXPECT_EQ(life().at("cost").at("currency"), nullptr);
+  EXPECT_EQ(life().at("cost").at("price_version"), nullptr);
   results["custom_id"] = "nobody";
   Json answer;
   do {
@@ -341,6 +344,8 @@ TEST_F(QueriesTest, ExplainsALine) {
   EXPECT_EQ(done.at("tokens").at("prompt_cached"), 60);
   EXPECT_EQ(done.at("queued_at"), "2023-11-14T22:13:20.000000Z");
   EXPECT_EQ(done.at("cost").at("total"), "0.00001485");
+  EXPECT_EQ(done.at("cost").at("currency"), "USD");
+  EXPECT_EQ(done.at("cost").at("price_version"), "2024-01");
   const Json waiting =
       ask({{"what", "explain"}, {"job", id.to_string()}, {"custom_id", "id-2"}}).at("line");
   EXPECT_EQ(waiting.at("status"), "queued");

@@ -174,6 +174,9 @@ class RunTest(ProgramTest):
         record = self.read_lines(self.dir / "err.jsonl")[0]["error"]
         self.assertEqual(failed["error"], record["code"])
         self.assertEqual(failed["error_message"], record["message"])
+        # What was not billed has no currency.
+        self.assertIsNone(failed["cost"]["currency"])
+        self.assertIn("cost.currency: -\n", self.batchmill("explain", job, "c")[0])
         self.assertIn(job, self.batchmill("status")[0])
         self.assertIn("completed", self.batchmill("status", job)[0])
 
