@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <iostream>
+#include <utility>
 
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -47,42 +50,43 @@ std::string text_or_dash(const Json& row, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-// A table of one job needs no column that names it.
-std::vector<std::string> table_row(const Json& row, const std::string& by, bool one_job) {
+// The columns that say what a row is about: keys of a ledger object. A table of one job needs none
+// that names it.
+std::vector<std::string> name_columns(const std::string& by, bool one_job) {
+  std::vector<std::string> keys;
+  if ((by == "job" || by == "line") && !one_job) keys.emplace_back("job");
+  if (by == "line") keys.insert(keys.end(), {"line", "custom_id"});
+  if (by == "day") keys.emplace_back("day");
+  keys.emplace_back("model");
+  return keys;
+}
+
+std::vector<std::string> table_row(const Json& row, const std::vector<std::string>& names) {
   std::vector<std::string> cells;
-  if (by == "line") {
-    cells = {text_or_dash(row, "line"), text_or_dash(row, "custom_id")};
-  } else if (by == "day") {
-    cells = {text_or_dash(row, "day")};
-  } else if (by == "job" && !one_job) {
-    cells = {text_or_dash(row, "job")};
-  }
+  for (const std::string& name : names) cells.push_back(text_or_dash(row, name.c_str()));
   const Json& tokens = row.at("tokens");
   const Json& cost = row.at("cost");
   const Json& device = row.at("device_seconds");
-  cells.insert(cells.end(), {text_or_dash(row, "model"), row.at("lines").at("completed").dump(),
-                             row.at("lines").at("failed").dump(), tokens.at("prompt").dump(),
-                             tokens.at("prompt_cached").dump(), tokens.at("recomputed").dump(),
-                             tokens.at("completion").dump(),
-                             fmt::format("{:.2f}", device.at("prefill").get<double>()),
-                             fmt::format("{:.2f}", device.at("decode").get<double>()),
-                             cost.at("prompt"), cost.at("prompt_cached"), cost.at("completion"),
-                             cost.at("total"), text_or_dash(row, "currency")});
+  cells.insert(cells.end(),
+               {row.at("lines").at("completed").dump(), row.at("lines").at("failed").dump(),
+                tokens.at("prompt").dump(), tokens.at("prompt_cached").dump(),
+                tokens.at("recomputed").dump(), tokens.at("completion").dump(),
+                fmt::format("{:.2f}", device.at("prefill").get<double>()),
+                fmt::format("{:.2f}", device.at("decode").get<double>()), cost.at("prompt"),
+                cost.at("prompt_cached"), cost.at("completion"), cost.at("total"),
+                text_or_dash(row, "currency")});
   return cells;
 }
 
-Table costs_table(const std::string& by, bool one_job) {
+Table costs_table(const std::vector<std::string>& names) {
   std::vector<std::string> header;
-  if (by == "line") {
-    header = {"LINE", "CUSTOM_ID"};
-  } else if (by == "day") {
-    header = {"DAY"};
-  } else if (by == "job" && !one_job) {
-    header = {"JOB"};
+  for (std::string name : names) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+    header.push_back(std::move(name));
   }
   for (const char* name :
-       {"MODEL", "DONE", "FAILED", "PROMPT", "CACHED", "RECOMPUTED", "GENERATED", "PREFILL S",
-        "DECODE S", "PROMPT COST", "CACHED COST", "GENERATED COST", "TOTAL", "CURRENCY"}) {
+       {"DONE", "FAILED", "PROMPT", "CACHED", "RECOMPUTED", "GENERATED", "PREFILL S", "DECODE S",
+        "PROMPT COST", "CACHED COST", "GENERATED COST", "TOTAL", "CURRENCY"}) {
     header.emplace_back(name);
   }
   return Table(std::move(header));
@@ -90,12 +94,13 @@ Table costs_table(const std::string& by, bool one_job) {
 
 int costs(const Settings& settings, const std::string& job, const std::string& by) {
   JobAccess access(settings);
-  Table table = costs_table(by, !job.empty());
+  const std::vector<std::string> names = name_columns(by, !job.empty());
+  Table table = costs_table(names);
   const RowSink sink = [&](const std::string& line) {
     if (settings.json) {
       std::cout << line << '\n';
     } else {
-      table.add(table_row(Json::parse(line), by, !job.empty()));
+      table.add(table_row(Json::parse(line), names));
     }
   };
   if (by == "line" && job.empty()) {

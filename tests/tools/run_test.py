@@ -198,6 +198,17 @@ class RunTest(ProgramTest):
         self.assertEqual(int(got[0]) * 10**12 + int((got[1] if len(got) > 1 else "").ljust(12, "0")),
                          want)
 
+    def test_costs_by_line_name_the_job_when_there_are_several(self):
+        for name in ("a", "b"):
+            self.run_job(self.write_lines("in.jsonl", [chat_line(name, name)]))
+        jobs = [json.loads(line)["id"] for line in
+                self.batchmill("list", "--json")[0].splitlines()]
+        table = self.batchmill("costs", "--by", "line")[0].splitlines()
+        self.assertEqual(table[0].split()[:4], ["JOB", "LINE", "CUSTOM_ID", "MODEL"])
+        self.assertEqual({row.split()[0] for row in table[1:]}, set(jobs))
+        one = self.batchmill("costs", jobs[0], "--by", "line")[0].splitlines()
+        self.assertEqual(one[0].split()[:3], ["LINE", "CUSTOM_ID", "MODEL"])
+
     def long_job(self):
         return self.write_lines("in.jsonl", [
             chat_line(f"l{i}", f"number {i}", max_tokens=200, ignore_eos=True) for i in range(400)])
