@@ -55,23 +55,24 @@ int job_exit_code(const Json& batch) {
   return good ? 0 : 1;
 }
 
+std::string lines_text(const Json& batch) {
+  const Counts counts(batch);
+  return fmt::format("{} done{} of {} lines", counts.completed,
+                     counts.failed != 0 ? fmt::format(", {} failed", counts.failed) : "",
+                     counts.total);
+}
+
 std::string job_summary(const Json& batch) {
   const Counts counts(batch);
   const std::string id = batch.at("id");
   const std::string status = batch.at("status");
   std::string text;
-  if (status == "completed") {
-    if (counts.completed == 0) {
-      text = fmt::format("{} completed, but all {} lines failed\n", id, counts.failed);
-    } else if (counts.failed != 0) {
-      text = fmt::format("{} completed: {} lines done, {} failed\n", id, counts.completed,
-                         counts.failed);
-    } else {
-      text = fmt::format("{} completed: {} lines done\n", id, counts.completed);
-    }
+  if (status == "completed" && counts.completed == 0) {
+    text = fmt::format("{} completed, but all {} lines failed\n", id, counts.failed);
+  } else if (status == "completed") {
+    text = fmt::format("{} completed: {}\n", id, lines_text(batch));
   } else {
-    text = fmt::format("{} {}{} ({} of {} lines done, {} failed)\n", id, status, first_error(batch),
-                       counts.completed, counts.total, counts.failed);
+    text = fmt::format("{} {}{} ({})\n", id, status, first_error(batch), lines_text(batch));
   }
   if (counts.completed != 0) text += usage_text(batch) + "\n";
   for (const Json& warning : batch.at("batchmill").at("warnings")) {

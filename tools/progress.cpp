@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "tools/job_end.h"
+
 namespace batchmill {
 namespace {
 
@@ -33,11 +35,8 @@ std::string human_seconds(std::int64_t seconds) {
 }
 
 std::string progress_text(const Json& batch) {
-  const std::int64_t failed = count(batch, "failed");
-  const std::int64_t done = count(batch, "completed") + failed;
   const Json& more = batch.at("batchmill");
-  std::string text = fmt::format("{}/{} lines", done, count(batch, "total"));
-  if (failed != 0) text += fmt::format(", {} failed", failed);
+  std::string text = lines_text(batch);
   if (more.at("paused").get<bool>()) text += ", paused";
   if (const double rate = more.at("tokens_per_second"); rate > 0) {
     text += fmt::format(", {:.0f} tokens/s", rate);
@@ -67,8 +66,8 @@ void Progress::show(const Json& batch) {
     last_text_ = text;
     return;
   }
-  const std::int64_t done = count(batch, "completed") + count(batch, "failed");
-  std::cerr << "\r\x1b[K" << bar(done, count(batch, "total")) << ' ' << text << std::flush;
+  const std::int64_t over = count(batch, "completed") + count(batch, "failed");
+  std::cerr << "\r\x1b[K" << bar(over, count(batch, "total")) << ' ' << text << std::flush;
   drawn_ = true;
 }
 

@@ -26,7 +26,7 @@ class Progress {
   std::string last_text_;
 };
 
-// "12/500 lines, 3 failed, 1234 tokens/s, 1m20s left".
+// "12 done, 3 failed of 500 lines, 1234 tokens/s, 1m20s left".
 std::string progress_text(const Json& batch);
 
 // Whole seconds for people: "45s", "1m20s", "3h05m".

@@ -48,10 +48,10 @@ std::string job_text(const Json& batch) {
   };
   if (more.at("name").is_string()) line("name", more.at("name"));
   line("created", utc(batch.at("created_at")));
-  line("lines", fmt::format("{} total, {} completed, {} failed, {} running, {} pending",
-                            counts.at("total").dump(), counts.at("completed").dump(),
-                            counts.at("failed").dump(), more.at("lines_running").dump(),
-                            more.at("lines_pending").dump()));
+  line("lines", fmt::format("{} done, {} failed, {} running, {} pending, {} in all",
+                            counts.at("completed").dump(), counts.at("failed").dump(),
+                            more.at("lines_running").dump(), more.at("lines_pending").dump(),
+                            counts.at("total").dump()));
   line("tokens",
        fmt::format("{} prompt ({} cached), {} generated, {:.0f} a second",
                    usage.at("input_tokens").dump(),
@@ -76,7 +76,7 @@ std::string job_text(const Json& batch) {
 }  // namespace
 
 std::string jobs_table(const std::vector<Json>& batches) {
-  Table table({"JOB", "NAME", "STATUS", "DONE", "TOTAL", "FAILED", "TOKENS/S", "ETA", "COST"});
+  Table table({"JOB", "NAME", "STATUS", "DONE", "FAILED", "TOTAL", "TOKENS/S", "ETA", "COST"});
   for (const Json& batch : batches) {
     const Json& counts = batch.at("request_counts");
     const Json& more = batch.at("batchmill");
@@ -85,7 +85,7 @@ std::string jobs_table(const std::vector<Json>& batches) {
     if (!ended && more.at("paused").get<bool>()) status += " (paused)";
     const Json& eta = more.at("eta_seconds");
     table.add({batch.at("id"), more.at("name").is_string() ? more.at("name") : Json(""), status,
-               counts.at("completed").dump(), counts.at("total").dump(), counts.at("failed").dump(),
+               counts.at("completed").dump(), counts.at("failed").dump(), counts.at("total").dump(),
                fmt::format("{:.0f}", more.at("tokens_per_second").get<double>()),
                ended || !eta.is_number() ? "-" : human_seconds(eta), cost_text(batch)});
   }

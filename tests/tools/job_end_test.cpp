@@ -42,17 +42,25 @@ TEST(JobEndTest, SaysInTheFirstLineThatEveryLineFailed) {
             "batch_X completed, but all 3 lines failed");
 }
 
+TEST(JobEndTest, CountsDoneAndFailedApart) {
+  EXPECT_EQ(lines_text(batch("in_progress", 149, 96, 9)), "96 done, 9 failed of 149 lines");
+  EXPECT_EQ(first_line(job_summary(batch("completed", 149, 140, 9))),
+            "batch_X completed: 140 done, 9 failed of 149 lines");
+  EXPECT_EQ(first_line(job_summary(batch("cancelled", 149, 96, 9))),
+            "batch_X cancelled (96 done, 9 failed of 149 lines)");
+}
+
 TEST(JobEndTest, NamesTheFirstError) {
   Json strict = batch("failed", 3, 0, 0);
   strict["errors"] = {{"object", "list"},
                       {"data", {{{"code", "missing_field"}, {"message", "no body"}, {"line", 2}}}}};
   EXPECT_EQ(first_line(job_summary(strict)),
-            "batch_X failed: line 2: missing_field: no body (0 of 3 lines done, 0 failed)");
+            "batch_X failed: line 2: missing_field: no body (0 done of 3 lines)");
 }
 
 TEST(JobEndTest, TellsCostAndWarnings) {
   EXPECT_EQ(job_summary(batch("completed", 2, 2, 0)),
-            "batch_X completed: 2 lines done\n"
+            "batch_X completed: 2 done of 2 lines\n"
             "5 prompt tokens (2 from the prefix cache), 3 generated, cost 0.5 USD\n"
             "warning: ignored x\n");
 }
