@@ -12,6 +12,8 @@
 namespace batchmill {
 namespace {
 
+double seconds(std::uint64_t time_us) { return static_cast<double>(time_us) / 1e6; }
+
 Json time_or_null(std::int64_t time_s) { return time_s == 0 ? Json() : Json(time_s); }
 
 Json errors_json(const JobState& state) {
@@ -32,15 +34,15 @@ Json errors_json(const JobState& state) {
   return {{"object", "list"}, {"data", std::move(data)}};
 }
 
-// Prompt and completion tokens per second: measured now, or the average of a job that has ended.
-double tokens_per_second(const Job& job, const LiveJob* live) {
+// Tokens that devices computed per second, so none from the prefix cache: measured now, or the mean
+// over the time in which a job that has ended ran.
+double tokens_per_second(const Job& job, const LiveJob* live, std::int64_t ran_us) {
   if (!job.ended()) return live != nullptr ? live->tokens_per_second : 0.0;
-  if (job.state.in_progress_at_s == 0) return 0.0;
-  const std::int64_t seconds =
-      std::max<std::int64_t>(1, job.state.end_time_s() - job.state.in_progress_at_s);
+  if (ran_us <= 0) return 0.0;
   const LineUsage& usage = job.counters.usage;
-  return static_cast<double>(usage.prompt_tokens + usage.completion_tokens) /
-         static_cast<double>(seconds);
+  return static_cast<double>(usage.prompt_computed_tokens + usage.recomputed_tokens +
+                             usage.completion_tokens) /
+         seconds(static_cast<std::uint64_t>(ran_us));
 }
 
 // What the job's lines could and did save by sharing among themselves. Hits on what other jobs left
@@ -60,7 +62,7 @@ Json prefix_json(const Job& job) {
   return {{"possible_tokens", possible}, {"achieved_tokens", achieved}, {"ratio", ratio}};
 }
 
-Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
+Json extension_json(const Job& job, const JobCost& cost, std::int64_t ran_us, const LiveJob* live) {
   const std::uint64_t open = lines_without_outcome(job);
   const std::uint64_t running =
       job.ended() || live == nullptr ? 0 : std::min(open, live->lines_running);
@@ -81,7 +83,7 @@ Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
       {"paused", job.state.paused},
       {"lines_pending", open - running},
       {"lines_running", running},
-      {"tokens_per_second", tokens_per_second(job, live)},
+      {"tokens_per_second", tokens_per_second(job, live, ran_us)},
       {"eta_seconds", eta},
       {"prefix", prefix_json(job)},
       {"preemptions", job.counters.usage.preemptions},
@@ -89,8 +91,6 @@ Json extension_json(const Job& job, const JobCost& cost, const LiveJob* live) {
       {"currency", cost.several_currencies || cost.currency.empty() ? Json() : Json(cost.currency)},
       {"warnings", std::move(warnings)}};
 }
-
-double seconds(std::uint64_t time_us) { return static_cast<double>(time_us) / 1e6; }
 
 }  // namespace
 
@@ -117,7 +117,7 @@ std::string shortened(std::string_view text) {
 }
 
 Json batch_object_json(const Job& job, const std::string& endpoint, const JobCost& cost,
-                       const LiveJob* live) {
+                       std::int64_t ran_us, const LiveJob* live) {
   const std::string id = job.id.to_string();
   const std::string suffix = id.substr(id.find('_') + 1);
   const JobState& state = job.state;
@@ -157,7 +157,7 @@ Json batch_object_json(const Job& job, const std::string& endpoint, const JobCos
                      {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
   object["metadata"] = Json::object();
   for (const auto& [key, value] : job.request.metadata) object["metadata"][key] = value;
-  object["batchmill"] = extension_json(job, cost, live);
+  object["batchmill"] = extension_json(job, cost, ran_us, live);
   return object;
 }
 

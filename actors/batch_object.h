@@ -25,9 +25,10 @@ struct JobCost {
   bool several_currencies = false;  // `total` then means nothing
 };
 
-// `endpoint`: url of the job's lines, empty if unknown. `live`: null when no daemon runs.
+// `endpoint`: url of the job's lines, empty if unknown. `ran_us`: of a job that has ended, from the
+// first line that a device took to the last one that finished. `live`: null when no daemon runs.
 Json batch_object_json(const Job& job, const std::string& endpoint, const JobCost& cost,
-                       const LiveJob* live);
+                       std::int64_t ran_us, const LiveJob* live);
 
 // One object of the cost ledger. `by` decides which further keys it has; `custom_id` (by line) is
 // null when absent.

@@ -1,6 +1,7 @@
 #include "actors/queries.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -403,6 +404,28 @@ WireMessage explain(const View& view, const Json& request) {
   return answer_of(request, {{"line", life_of(store, job, found.line, custom_id)}});
 }
 
+// From the first line that a device took to the last one that finished; lines that failed while
+// they were prepared come before.
+std::int64_t ran_us(const JobStore& store, const Job& job) {
+  constexpr std::size_t kFirstResults = 16;
+  constexpr std::size_t kFirstBytes = 64 << 10;
+  const std::uint64_t results = job.counters.completed + job.counters.failed;
+  if (results == 0) return 0;
+  std::int64_t start_us = job.state.in_progress_at_s * 1'000'000;
+  for (const LineResult& result :
+       store.read_results(job.id, ResultOrder::kCompleted, 0, kFirstResults, kFirstBytes).results) {
+    if (result.times.admitted_us == 0) continue;
+    start_us = result.times.admitted_us;
+    break;
+  }
+  std::int64_t end_us = start_us;
+  for (const LineResult& result :
+       store.read_results(job.id, ResultOrder::kCompleted, results - 1, 2, SIZE_MAX).results) {
+    if (!result.ended_with_job) end_us = result.times.finished_us;
+  }
+  return end_us - start_us;
+}
+
 }  // namespace
 
 Queries::Queries(const JobStore* store, LiveJobs live) : store_(store), live_(std::move(live)) {}
@@ -420,9 +443,10 @@ Json Queries::batch_object(const Job& job) const {
     endpoint = url_of_line(line.bytes);
     if (!endpoint.empty()) break;
   }
-  if (!live_) return batch_object_json(job, endpoint, cost, nullptr);
+  if (job.ended()) return batch_object_json(job, endpoint, cost, ran_us(*store_, job), nullptr);
+  if (!live_) return batch_object_json(job, endpoint, cost, 0, nullptr);
   const LiveJob live = live_(job.id);
-  return batch_object_json(job, endpoint, cost, &live);
+  return batch_object_json(job, endpoint, cost, 0, &live);
 }
 
 WireMessage Queries::answer(const Json& request, const Caller& caller) const {

@@ -15,7 +15,7 @@ namespace batchmill {
 // What only a running daemon knows about a job.
 struct LiveJob {
   std::uint64_t lines_running = 0;
-  double tokens_per_second = 0.0;  // prompt + completion tokens of the last 30 s
+  double tokens_per_second = 0.0;  // computed, of the last 30 s
   double lines_per_second = 0.0;
   std::vector<std::string> warnings;
 };

@@ -80,7 +80,10 @@ JobStore::ResultPage Store::read_results(const JobId& id, ResultOrder order, std
       std::vector<std::uint64_t> sequences;
       std::vector<LineKey> lines;
       std::vector<std::string> line_keys;
-      for (; cursor.valid() && lines.size() < kFoundTogether; cursor.next()) {
+      // One more than the page takes shows that it is full.
+      const std::size_t room = max_results - std::min(max_results, page.results.size());
+      const std::size_t together = std::min(kFoundTogether - 1, room) + 1;
+      for (; cursor.valid() && lines.size() < together; cursor.next()) {
         sequences.push_back(line_at(Family::kDone, cursor));
         lines.push_back({id, codec::decode_number(place(Family::kDone, cursor), cursor.value())});
         line_keys.push_back(keys::line_key(lines.back()));

@@ -127,6 +127,25 @@ TEST_F(QueriesTest, ACompletedJobHasItsFilesAndItsRate) {
   EXPECT_GT(object.at("batchmill").at("tokens_per_second").get<double>(), 0.0);
 }
 
+// From the first line's admission to the last line's end; tokens from the cache were not computed.
+TEST_F(QueriesTest, TheRateOfAnEndedJobCountsComputedTokensWhileItRan) {
+  const JobId id = prepared_job(4);
+  const LineResult bad = make_failure(id, 1, "invalid_value");
+  const PlanKey bad_key = plan_key_of(id, 1);
+  store_->commit_results({&bad, 1}, {&bad_key, 1}, kNowS);
+  for (std::uint64_t line = 2; line <= 3; ++line) {
+    LineResult result = make_result(id, line);
+    result.usage.recomputed_tokens = 5;
+    result.times.admitted_us = kNowUs + 500'000;
+    result.times.finished_us = kNowUs + 500'000 + static_cast<std::int64_t>(line - 1) * 125'000;
+    const PlanKey key = plan_key_of(id, line);
+    store_->commit_results({&result, 1}, {&key, 1}, kNowS);
+  }
+  store_->end_job(id, "batch_cancelled", kNowS + 60);
+  // (42 + 5 + 14) + (43 + 5 + 21) tokens in 0.25 s.
+  EXPECT_EQ(batch(id).at("batchmill").at("tokens_per_second"), 520.0);
+}
+
 TEST_F(QueriesTest, ListGoesFromNewToOld) {
   JobRequest keyed;
   keyed.idempotency_key = "k";
