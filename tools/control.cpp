@@ -32,13 +32,15 @@ int control(const Settings& settings, const std::string& what, const std::string
     if (!stored || !has_ended(*stored)) throw;
     batch = *stored;
   }
+  const std::string status = batch.at("status");
+  // Who cancels wants an end, which is there; who pauses wants something that cannot be.
+  if (what != "cancel" && has_ended(batch)) {
+    throw ToolError(kExitUsage, what + ": " + job + " has ended: " + status);
+  }
   if (settings.json) std::cout << batch.dump() << std::endl;
   if (settings.quiet) return kExitDone;
-  const std::string status = batch.at("status");
   if (what == "cancel" && status != "cancelled" && has_ended(batch)) {
     std::cerr << job << " had ended already: " << status << std::endl;
-  } else if (what != "cancel" && has_ended(batch)) {
-    std::cerr << job << " has ended: " << status << std::endl;
   } else {
     const bool paused = batch.at("batchmill").at("paused");
     std::cerr << job << " is " << (paused && !has_ended(batch) ? "paused" : status) << std::endl;

@@ -73,6 +73,16 @@ class DaemonTest(ProgramTest):
         _, err = self.batchmill("cancel", job)
         self.assertIn("ended already", err)
 
+    def test_an_ended_job_cannot_be_paused_or_resumed(self):
+        daemon = self.start_daemon()
+        job = self.submit(self.write_lines("in.jsonl", [chat_line("a", "x")]), "--wait")
+        for command in ("pause", "resume"):
+            out, err = self.batchmill(command, job, "--json", exit_code=2)
+            self.assertEqual((out, err), ("", f"batchmill: {command}: {job} has ended: completed\n"))
+        self.end(daemon)
+        _, err = self.batchmill("pause", job, exit_code=2)
+        self.assertIn("has ended: completed", err)
+
     def test_pause_and_resume(self):
         self.start_daemon()
         job = self.submit(self.long_lines(100))
