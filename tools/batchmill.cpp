@@ -19,14 +19,30 @@ constexpr const char* kFooter =
 // Commands that the contract with users names and this program does not have.
 constexpr const char* kNotBuilt[] = {"summarize"};
 
-void refuse_commands_not_built(int argc, char** argv) {
+// The parser would say of a word that is no command that a command is missing, and of its --help
+// nothing at all.
+void refuse_unknown_commands(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word.starts_with("-")) continue;
+    if (word.starts_with("-")) {
+      const CLI::Option* option = app.get_option_no_throw(word.substr(0, word.find('=')));
+      if (option == nullptr) return;  // the parser names it
+      if (option->get_items_expected_min() > 0 && word.find('=') == word.npos) ++i;  // its value
+      continue;
+    }
     for (const char* name : kNotBuilt) {
       if (word == name) throw ToolError(kExitUsage, word + " is not built yet");
     }
-    return;
+    const std::string before = command == &app ? "" : command->get_name() + " ";
+    const std::vector<const CLI::App*> found =
+        command->get_subcommands([&](const CLI::App* each) { return each->check_name(word); });
+    if (found.empty()) {
+      throw ToolError(kExitUsage, "there is no command '" + before + word + "'; batchmill " +
+                                      before + "--help names them");
+    }
+    command = found.front();
+    if (command->get_subcommands(nullptr).empty()) return;
   }
 }
 
@@ -55,7 +71,6 @@ std::string command_line(int argc, char** argv) {
 }
 
 int run_tool(int argc, char** argv) {
-  refuse_commands_not_built(argc, argv);
   CLI::App app("batchmill: batch inference from JSONL to JSONL", "batchmill");
   app.footer(kFooter);
   app.set_version_flag("--version", "batchmill " BATCHMILL_VERSION);
@@ -95,6 +110,7 @@ int run_tool(int argc, char** argv) {
   add_restore_command(&app, &settings, &action);
   add_keys_command(&app, &settings, &action);
   add_bench_command(&app, &settings, &action);
+  refuse_unknown_commands(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

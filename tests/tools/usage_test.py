@@ -30,6 +30,16 @@ class HelpTest(ProgramTest):
             _, err = self.batchmill(command, "x", exit_code=2)
             self.assertIn("not built yet", err)
 
+    def test_a_command_that_is_not_there_is_named(self):
+        for args in (["submitt", "job"], ["query", "--help"], ["--json", "query"],
+                     ["--config", "list", "query", "--help"]):
+            _, err = self.batchmill(*args, exit_code=2)
+            word = "submitt" if "submitt" in args else "query"
+            self.assertEqual(err, f"batchmill: there is no command '{word}'; batchmill --help "
+                                  "names them\n")
+        _, err = self.batchmill("keys", "give", exit_code=2)
+        self.assertIn("there is no command 'keys give'; batchmill keys --help", err)
+
     def test_both_programs_have_a_version(self):
         for program in ("batchmill", "batchmilld"):
             done = subprocess.run([BIN / program, "--version"], capture_output=True, text=True,
