@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <utility>
 
@@ -41,6 +42,8 @@ int new_keys(const Settings& settings, bool server, const std::string& file) {
     throw ToolError(kExitUsage, "keys new: name the new file of a client's key, or give --server");
   }
   const std::string path = server ? places_of(settings).server_key : file;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder);  // 0700 by the umask
   const CurveKeys keys = new_curve_keys();
   write_secret_key(path, keys);
   if (settings.json) {

@@ -68,6 +68,12 @@ class KeysTest(ProgramTest):
         self.assertEqual(stat.S_IMODE(self.data.stat().st_mode), 0o700)
         self.assertNotIn(made["public_key"], before)
 
+    def test_a_missing_folder_of_a_key_is_made(self):
+        self.new_key("home/.config/client.key")
+        for folder in ("home", "home/.config"):
+            self.assertEqual(stat.S_IMODE((self.dir / folder).stat().st_mode), 0o700)
+        self.assertEqual(stat.S_IMODE((self.dir / "home/.config/client.key").stat().st_mode), 0o600)
+
     def test_allow_revoke_list(self):
         self.assertEqual(self.batchmill("keys", "list", "--json")[0], "")
         first, second = self.new_key("a"), self.new_key("b")
