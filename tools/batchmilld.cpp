@@ -1,5 +1,6 @@
 // The daemon.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,9 +71,9 @@ void reload(const Settings& settings, std::vector<ServedModel>* models, Daemon* 
     for (ServedModel& served : *models) served.price = price_of(config.prices, served.name);
     daemon->set_prices(*models);
     log_to_stderr(config.daemon.log_level);
-    std::cerr << "batchmilld: prices and log level read again" << std::endl;
+    announce("prices and log level read again");
   } catch (const ConfigError& error) {
-    std::cerr << "batchmilld: nothing was changed: " << error.what() << std::endl;
+    announce(std::string("nothing was changed: ") + error.what());
   }
 }
 
@@ -125,7 +126,14 @@ int serve(const Settings& settings) {
     reload(settings, &models, daemon.get());
   }
   notify_service_manager("STOPPING=1");
-  daemon->stop(std::chrono::seconds(config.daemon.drain_timeout_s));
+  const std::int64_t drain_s = config.daemon.drain_timeout_s;
+  spdlog::info(
+      "stopping: no further line begins, {}; all others stay for the next start; a second signal "
+      "ends at once",
+      drain_s == 0 ? "those that run are put back"
+                   : fmt::format("those that run may finish, all within {} s", drain_s));
+  daemon->stop(std::chrono::seconds(drain_s));
+  spdlog::info("stopped: the next start goes on with what has not finished");
   return kExitDone;
 }
 

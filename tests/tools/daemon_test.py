@@ -114,6 +114,13 @@ class DaemonTest(ProgramTest):
         self.start_daemon()
         self.batchmill("watch", job)
 
+    def test_a_stop_is_in_the_log(self):
+        daemon = self.start_daemon(env={"BATCHMILL_DAEMON_LOG_LEVEL": "info",
+                                        "BATCHMILL_DAEMON_DRAIN_TIMEOUT_S": "7"})
+        log = self.end(daemon)
+        self.assertRegex(log, r"(?m)^\S+ info stopping: .*finish, all within 7 s; .*second signal")
+        self.assertRegex(log.splitlines()[-1], r"^\S+ info stopped: ")
+
     def test_follow_gives_every_line_once(self):
         self.start_daemon()
         job = self.submit(self.long_lines(100))
@@ -160,7 +167,7 @@ class DaemonTest(ProgramTest):
         self.assertGreater(Decimal(billed["cost"]["total"]), 0)
         write("new", 3)
         os.kill(daemon.pid, signal.SIGHUP)
-        self.assertIn("read again", daemon.stderr.readline())
+        self.assertRegex(daemon.stderr.readline(), r"^\d{4}-\S+ info prices and log level read again")
         second = self.submit(lines, "--wait")
         # What is billed stays as it is; the same line costs three times as much from now on.
         self.assertEqual(billed["price_version"], "old")
