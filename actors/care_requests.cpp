@@ -1,5 +1,7 @@
 #include "actors/care_requests.h"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -60,6 +62,28 @@ Json care_response(const Json& request, StoreCare& store, std::int64_t now_s,
   }
   if (request.contains("id")) answer["id"] = request["id"];
   return answer;
+}
+
+std::string care_text(const Json& request, const Json& answer) {
+  const std::string what = what_of(request);
+  const auto number = [&](const char* key) { return answer.at(key).get<std::uint64_t>(); };
+  const auto megabytes = [&](const char* key) {
+    return fmt::format("{:.1f} MB", static_cast<double>(number(key)) / 1e6);
+  };
+  if (answer.at("op") == "error") {
+    return fmt::format("{} failed: {}", what, answer.at("message").get<std::string>());
+  }
+  if (what == "backup") {
+    return fmt::format("{} holds the store as it was, {}, of it new {}",
+                       request.at("directory").get<std::string>(), megabytes("bytes"),
+                       megabytes("new_bytes"));
+  }
+  if (what == "prune") {
+    return fmt::format("removed {} jobs with {} lines and {} results", number("jobs"),
+                       number("lines"), number("results"));
+  }
+  return fmt::format("tables took {} and take {} now", megabytes("bytes_before"),
+                     megabytes("bytes_after"));
 }
 
 }  // namespace batchmill

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "queue/wire.h"
 #include "storage/store_care.h"
@@ -20,5 +21,8 @@ bool is_care_request(const Json& header);
 // unix seconds. Once `stop` is true it ends early.
 Json care_response(const Json& request, StoreCare& store, std::int64_t now_s,
                    std::atomic<bool>& stop);
+
+// One line for people about what was done, or why not.
+std::string care_text(const Json& request, const Json& answer);
 
 }  // namespace batchmill

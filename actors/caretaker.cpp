@@ -33,7 +33,8 @@ void answer(const PeerMessage& frame, CaretakerState& state, ActorContext& conte
     state.last_answer =
         care_response(header, *context.store, context.clock->now_s(), context.stop_care);
     state.last_ticket = name;
-    spdlog::info("{}: {}", header["what"].get<std::string>(), state.last_answer.dump());
+    spdlog::log(state.last_answer["op"] == "error" ? spdlog::level::warn : spdlog::level::info,
+                "{}", care_text(header, state.last_answer));
   }
   Json copy = state.last_answer;
   if (header.contains("id")) copy["id"] = header["id"];

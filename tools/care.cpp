@@ -93,34 +93,27 @@ std::optional<Json> do_care(const Settings& settings, Json request) {
   }
 }
 
-// Prints the answer, or with --json the fields named.
-int report(const Settings& settings, Json answer, const std::string& text) {
+// Asks, and prints the answer; `nothing`: the answer where there is no store, null if that is
+// an error.
+int care(const Settings& settings, const Json& request, const Json& nothing) {
+  std::optional<Json> done = do_care(settings, request);
+  if (!done && nothing.is_null()) throw ToolError(kExitStore, "there is no store to back up");
+  Json answer = done ? std::move(*done) : nothing;
+  answer["op"] = "response";
+  if (!settings.quiet) std::cerr << care_text(request, answer) << std::endl;
   for (const char* field : {"op", "id"}) answer.erase(field);
   if (settings.json) std::cout << answer.dump() << std::endl;
-  if (!settings.quiet) std::cerr << text << std::endl;
   return kExitDone;
-}
-
-std::string megabytes(const Json& bytes) {
-  return fmt::format("{:.1f} MB", static_cast<double>(bytes.get<std::uint64_t>()) / 1e6);
 }
 
 int backup(const Settings& settings, const std::string& directory) {
   const std::string absolute = std::filesystem::absolute(directory).lexically_normal();
-  const std::optional<Json> answer =
-      do_care(settings, {{"what", "backup"}, {"directory", absolute}});
-  if (!answer) throw ToolError(kExitStore, "there is no store to back up");
-  return report(settings, *answer,
-                fmt::format("{} holds the store as it was, {}, of it new {}", absolute,
-                            megabytes(answer->at("bytes")), megabytes(answer->at("new_bytes"))));
+  const Json request = {{"what", "backup"}, {"directory", absolute}};
+  return care(settings, request, nullptr);
 }
 
 int compact(const Settings& settings) {
-  const Json answer = do_care(settings, {{"what", "compact"}})
-                          .value_or(Json{{"bytes_before", 0}, {"bytes_after", 0}});
-  return report(settings, answer,
-                fmt::format("tables took {} and take {} now", megabytes(answer.at("bytes_before")),
-                            megabytes(answer.at("bytes_after"))));
+  return care(settings, {{"what", "compact"}}, {{"bytes_before", 0}, {"bytes_after", 0}});
 }
 
 int prune(const Settings& settings, const std::string& age) {
@@ -128,13 +121,8 @@ int prune(const Settings& settings, const std::string& age) {
   if (!older_than_s || *older_than_s < 0) {
     throw ToolError(kExitUsage, "--older-than " + age + ": expected a duration such as 30d");
   }
-  const Json answer = do_care(settings, {{"what", "prune"}, {"older_than_s", *older_than_s}})
-                          .value_or(Json{{"jobs", 0}, {"lines", 0}, {"results", 0}});
-  return report(
-      settings, answer,
-      fmt::format("removed {} jobs with {} lines and {} results",
-                  answer.at("jobs").get<std::uint64_t>(), answer.at("lines").get<std::uint64_t>(),
-                  answer.at("results").get<std::uint64_t>()));
+  return care(settings, {{"what", "prune"}, {"older_than_s", *older_than_s}},
+              {{"jobs", 0}, {"lines", 0}, {"results", 0}});
 }
 
 }  // namespace

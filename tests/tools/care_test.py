@@ -77,7 +77,7 @@ class CareTest(ProgramTest):
         self.batchmill("backup", "in.jsonl", exit_code=2)
 
     def test_with_a_daemon_the_daemon_does_it(self):
-        daemon = self.start_daemon()
+        daemon = self.start_daemon(env={"BATCHMILL_DAEMON_LOG_LEVEL": "info"})
         lines = self.write_lines("in.jsonl", [chat_line(f"l{i}", f"n {i}", max_tokens=200,
                                                         ignore_eos=True) for i in range(2000)])
         job = self.batchmill("submit", lines)[0].strip()
@@ -94,7 +94,10 @@ class CareTest(ProgramTest):
                    lambda: self.json_of("status", job)["status"] == "cancelled")
         wait_until("it is pruned", lambda: self.json_of("prune", "--older-than", "0s")["jobs"] == 1)
         self.batchmill("status", job, exit_code=4)
-        self.end(daemon)
+        log = self.end(daemon)
+        self.assertRegex(log, r"(?m) info tables took [\d.]+ MB and take [\d.]+ MB now$")
+        self.assertRegex(log, r"(?m) info removed 1 jobs with 2000 lines and \d+ results$")
+        self.assertRegex(log, r"(?m) warning backup failed: ")
         self.assertEqual(self.json_of("doctor")["ok"], True)
 
         # The backup holds the job as it was: it goes on where it stood.
