@@ -143,7 +143,7 @@ class Checker {
         if (is_blank) set_bit(truth.blank, number);
       }
     }
-    report_.lines += num_lines;
+    report_.lines += num_requests;
     if (num_lines != job.state.total_lines || num_requests != job.state.request_lines) {
       problem("jobs: " + job.id.to_string() + " counts " + std::to_string(job.state.total_lines) +
               " lines, but " + std::to_string(num_lines) + " are stored");

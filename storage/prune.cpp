@@ -60,7 +60,7 @@ bool Store::prune_job(const JobId& id, PruneReport& report) {
   if (!key.empty()) erase(batch, Family::kMeta, keys::idempotency_key(job->request.owner, key));
   database_.write(batch, true, "prune");
   report.jobs += 1;
-  report.lines += job->state.total_lines;
+  report.lines += job->state.request_lines;
   report.results += job->counters.completed + job->counters.failed;
   return true;
 }

@@ -22,7 +22,7 @@ class StoreCare {
   virtual void rebuild() = 0;
   struct CheckReport {
     std::vector<std::string> problems;
-    std::uint64_t jobs = 0, lines = 0, results = 0, plan_entries = 0;
+    std::uint64_t jobs = 0, lines = 0, results = 0, plan_entries = 0;  // no blank lines
   };
   virtual CheckReport check() const = 0;
 
@@ -46,7 +46,7 @@ class StoreCare {
   virtual CompactReport compact(std::atomic<bool>& stop) = 0;
 
   struct PruneReport {
-    std::uint64_t jobs = 0, lines = 0, results = 0;
+    std::uint64_t jobs = 0, lines = 0, results = 0;  // no blank lines
     bool operator==(const PruneReport&) const = default;
   };
   // Removes jobs that ended before this second with all that belongs to them, each in one durable

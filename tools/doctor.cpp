@@ -73,7 +73,9 @@ class Doctor {
         return;
       }
       const DataDirectory lock(data, DataDirectory::Lock::kExclusive);
-      check->detail = "plan, ids, order, counters and ledger were made anew";
+      check->detail =
+          "ids, order, counters and ledger were made anew; lines that have not finished are "
+          "planned anew when a daemon starts";
       std::unique_ptr<JobStore> store;
       try {
         store =

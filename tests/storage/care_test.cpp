@@ -188,6 +188,17 @@ TEST_F(CareTest, PruneTakesOldJobsWhole) {
   EXPECT_NE(new_job(keyed), old);
 }
 
+// As everywhere: a blank line is none of a job's lines.
+TEST_F(CareTest, BlankLinesAreNotCounted) {
+  const JobId id = new_job();
+  const std::vector<StoredLine> lines = {{1, "{}"}, {2, ""}, {3, "{}"}};
+  store_->append_lines(id, lines, 100, kNowUs);
+  ASSERT_TRUE(store_->seal(id, "hash", kNowS));
+  EXPECT_EQ(store_->check().lines, 2u);
+  ASSERT_TRUE(store_->end_job(id, "batch_cancelled", kNowS));
+  EXPECT_EQ(store_->prune(kNowS + 1, stop_), (StoreCare::PruneReport{1, 2, 0}));
+}
+
 TEST_F(CareTest, PruneTakesNoMoreWhenStopped) {
   completed_job(3);
   stop_ = true;

@@ -169,7 +169,10 @@ class CareTest(ProgramTest):
         costs, _ = self.batchmill("costs", job, "--json")
         results, _ = self.batchmill("results", job, "--order", "completed")
         batch = self.json_of("status", job)
-        self.assertEqual(self.json_of("doctor", "--rebuild")["ok"], True)
+        report = self.json_of("doctor", "--rebuild")
+        self.assertEqual(report["ok"], True)
+        [detail] = [check["detail"] for check in report["checks"] if check["name"] == "rebuild"]
+        self.assertIn("planned anew when a daemon starts", detail)
         self.assertEqual(self.batchmill("costs", job, "--json")[0], costs)
         self.assertEqual(self.batchmill("results", job, "--order", "completed")[0], results)
         self.assertEqual(self.json_of("status", job), batch)
