@@ -9,6 +9,7 @@
 #include "config/duration.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/interrupt_hint.h"
 #include "tools/job_access.h"
 #include "tools/job_end.h"
 #include "tools/result_lines.h"
@@ -93,10 +94,10 @@ int resubmit(const Settings& settings, const ResubmitFlags& flags) {
       settings.command_line +
       (flags.idempotency_key.empty() ? " --idempotency-key " + key : std::string());
   LineFile file;
+  InterruptHint hint(command);
   SignalThread signals({SIGINT, SIGTERM}, [&](int, int) {
     file.remove();
-    std::cerr << "\nbatchmill: interrupted; this goes on where it stopped:\n  " << command
-              << std::endl;
+    std::cerr << '\n' << hint.text() << std::endl;
     exit_at_once(kExitInterrupted);
   });
   JobAccess access(settings);
@@ -130,6 +131,7 @@ int resubmit(const Settings& settings, const ResubmitFlags& flags) {
     uploaded =
         submission.upload_or_say(client, std::chrono::seconds(*timeout_s), settings.quiet, command);
   }
+  hint.stored(uploaded.job, settings);
   std::cout << uploaded.job << std::endl;
   if (!settings.quiet) {
     std::cerr << fmt::format("{} lines of {} {}\n", file.num_lines(), flags.job,

@@ -42,27 +42,34 @@ struct Interrupted {};
 // nothing has to be put in order, so a signal ends the process; in between the first one only asks.
 class Interruption {
  public:
-  explicit Interruption(std::string hint) : hint_(std::move(hint)) {}
+  explicit Interruption(std::string command) : command_(std::move(command)) {}
 
   void on_signal() {
     if (!graceful_ || asked_.exchange(true)) {
-      std::cerr << "\n" << hint_ << std::endl;
+      std::cerr << "\n" << hint() << std::endl;
       exit_at_once(kExitInterrupted);
     }
     { const std::lock_guard lock(mutex_); }
     changed_.notify_all();
   }
-  void set_graceful(bool graceful) { graceful_ = graceful; }
+  void set_graceful(bool graceful) {
+    graceful_ = graceful;
+    started_ = true;
+  }
   bool asked() const { return asked_; }
   // Sleeps, but not past a signal.
   void wait_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [this] { return asked_.load(); });
   }
-  const std::string& hint() const { return hint_; }
+  std::string hint() const {
+    return fmt::format("batchmill: interrupted{} the same command goes on:\n  {}",
+                       started_ ? "; finished lines are kept," : " before a line ran;", command_);
+  }
 
  private:
-  std::string hint_;
+  std::string command_;
+  std::atomic<bool> started_{false};  // the daemon runs, or has run
   std::atomic<bool> graceful_{false};
   std::atomic<bool> asked_{false};
   std::mutex mutex_;
@@ -206,10 +213,7 @@ void tell_end(const Json& batch, const RunFlags& flags, bool finished_before) {
 int run(const Settings& settings, const RunFlags& flags) {
   prepare_daemon_process();
   check_outputs(settings, flags);
-  Interruption interruption(
-      "batchmill: interrupted; finished lines are kept, the same command "
-      "goes on:\n  " +
-      settings.command_line);
+  Interruption interruption(settings.command_line);
   SignalThread signals({SIGINT, SIGTERM}, [&](int, int) { interruption.on_signal(); });
   const DaemonConfig config = settings.load();
   log_to_stderr(settings.quiet ? "error" : "warn");

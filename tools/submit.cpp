@@ -6,6 +6,7 @@
 #include "config/duration.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/interrupt_hint.h"
 #include "tools/job_access.h"
 #include "tools/job_end.h"
 #include "tools/signals.h"
@@ -25,8 +26,9 @@ struct SubmitFlags {
 };
 
 // The command that goes on where this one stopped.
-std::string resuming_command(const Settings& settings, const SubmissionFlags& flags,
+std::string resuming_command(const Settings& settings, const SubmitFlags& submit,
                              const std::string& key) {
+  const SubmissionFlags& flags = submit.submission;
   std::string command = "batchmill submit " + shell_quoted(flags.file);
   const auto add = [&](const char* flag, const std::string& value) {
     if (!value.empty()) command += fmt::format(" {} {}", flag, shell_quoted(value));
@@ -37,12 +39,9 @@ std::string resuming_command(const Settings& settings, const SubmissionFlags& fl
   add("--deadline", flags.deadline);
   if (flags.strict) command += " --strict";
   for (const std::string& entry : flags.metadata) add("--metadata", entry);
-  add("--config", settings.config_file);
-  add("--data", settings.data);
-  add("--endpoint", settings.endpoint);
-  add("--key", settings.key_file);
-  add("--server-key", settings.server_key);
-  return command;
+  if (submit.watch) command += " --watch";
+  if (submit.wait) command += " --wait";
+  return command + access_flags(settings);
 }
 
 std::chrono::seconds parse_timeout(const std::string& text) {
@@ -62,10 +61,10 @@ int submit(const Settings& settings, const SubmitFlags& flags) {
   } else if (flags.submission.fresh) {
     key += "-" + random_key();
   }
-  const std::string command = resuming_command(settings, flags.submission, key);
+  const std::string command = resuming_command(settings, flags, key);
+  InterruptHint hint(command);
   SignalThread signals({SIGINT, SIGTERM}, [&](int, int) {
-    std::cerr << "\nbatchmill: interrupted; this goes on where it stopped:\n  " << command
-              << std::endl;
+    std::cerr << '\n' << hint.text() << std::endl;
     exit_at_once(kExitInterrupted);
   });
   Submission submission(flags.submission);
@@ -86,6 +85,7 @@ int submit(const Settings& settings, const SubmitFlags& flags) {
     JobClient client = access.new_client("batchmill submit");
     result = submission.upload_or_say(client, timeout, settings.quiet, command);
   }
+  hint.stored(result.job, settings);
   std::cout << result.job << std::endl;
   if (result.existed && !settings.quiet) {
     std::cerr << "the same job had been submitted before" << std::endl;

@@ -114,6 +114,15 @@ class DaemonTest(ProgramTest):
         self.start_daemon()
         self.batchmill("watch", job)
 
+    def test_submit_interrupted_while_it_watches_names_the_job(self):
+        self.start_daemon()
+        watcher = self.start("batchmill", "submit", self.long_lines(), "--watch")
+        job = watcher.stdout.readline().strip()
+        err = self.end(watcher, signal.SIGINT, exit_code=130)
+        self.assertIn(f"{job} is stored and goes on", err)
+        self.assertIn(f"\n  batchmill watch {job} --data {self.data}\n", err)
+        self.assertNotIn("batchmill submit", err)
+
     def test_a_stop_is_in_the_log(self):
         daemon = self.start_daemon(env={"BATCHMILL_DAEMON_LOG_LEVEL": "info",
                                         "BATCHMILL_DAEMON_DRAIN_TIMEOUT_S": "7"})
@@ -131,7 +140,9 @@ class DaemonTest(ProgramTest):
     def test_without_a_daemon(self):
         lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
         _, err = self.batchmill("submit", lines, "--timeout", "1s", exit_code=3)
-        self.assertRegex(err, r"batchmill submit \S*in\.jsonl --idempotency-key \w+")
+        self.assertRegex(err, r"batchmill submit \S*in\.jsonl --idempotency-key \w+ --data")
+        _, err = self.batchmill("submit", lines, "--watch", "--timeout", "1s", exit_code=3)
+        self.assertRegex(err, r"batchmill submit .* --watch --data")
         self.batchmill("pause", "batch_00000000000000000000000000", exit_code=3)
 
     def test_everything_is_private_to_the_user(self):

@@ -1,6 +1,7 @@
 """`batchmill run`: a whole job in one process."""
 import gzip
 import json
+import os
 import signal
 import unittest
 
@@ -245,6 +246,15 @@ class RunTest(ProgramTest):
         err = self.end(process, signal.SIGINT, exit_code=130)
         self.assertIn("goes on", err)
         self.assertFalse((self.dir / "out.jsonl").exists())
+
+    def test_a_run_interrupted_before_its_job_is_stored_promises_no_lines(self):
+        pipe = self.dir / "pipe"
+        os.mkfifo(pipe)
+        process = self.start("batchmill", "run", pipe, "-o", "out.jsonl", "--model", TINY_MODEL)
+        with open(pipe, "w", encoding="utf-8"):  # open: it reads now
+            err = self.end(process, signal.SIGINT, exit_code=130)
+        self.assertIn("before a line ran; the same command goes on", err)
+        self.assertNotIn("kept", err)
 
     def test_a_second_run_finds_the_store_locked(self):
         lines = self.long_job()
