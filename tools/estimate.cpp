@@ -146,7 +146,8 @@ void print(const Json& report) {
                      cost.at("prompt_cached").get<std::string>(),
                      cost.at("completion_at_most").get<std::string>()));
     const Json& rates = model.at("rates");
-    line("time", fmt::format("at most {}: prompts {}, answers {}",
+    line("time", fmt::format("{} on this machine when nothing else runs on it: prompts {}, answers "
+                             "at their longest {}",
                              duration_text(seconds.at("total_at_most")),
                              duration_text(seconds.at("prefill")),
                              duration_text(seconds.at("decode_at_most"))));
@@ -161,6 +162,10 @@ int estimate(const Settings& settings, const std::string& file) {
   const DaemonConfig config = settings.load();
   const std::vector<ServedModel> models = open_models(config);
   const ModelCatalog catalog(catalog_entries(config, models));
+  const auto tell = [&](const std::string& what) {
+    if (!settings.quiet) std::cerr << what << std::endl;
+  };
+  tell("reading " + file);
   const JobEstimate found = read_job(file, config, catalog);
 
   Json models_json = Json::array();
@@ -170,6 +175,10 @@ int estimate(const Settings& settings, const std::string& file) {
     std::optional<DeviceRates> rates = rates_from_ledger(settings, name);
     const bool decodes = model.max_completion_tokens > 0;
     if (!rates || (decodes && rates->decode_tokens_per_second == 0.0)) {
+      tell(
+          fmt::format("measuring {}, of which {} knows no rates yet: some seconds, more on a busy "
+                      "machine",
+                      name, settings.data_directory(config)));
       rates = measure_rates(config, *served);
     }
     models_json.push_back(model_json(name, model, served->price, *rates));

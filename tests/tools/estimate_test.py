@@ -64,9 +64,14 @@ class EstimateTest(ProgramTest):
 
     def test_people_get_a_text(self):
         path = self.write_lines("in.jsonl", [chat_line("a", "x"), {"custom_id": "bad"}])
-        out, _ = self.batchmill("estimate", path, "--model", TINY_MODEL)
+        out, err = self.batchmill("estimate", path, "--model", TINY_MODEL)
         self.assertIn("2 lines, 1 can run", out)
         self.assertIn("1 will fail: missing_field", out)
+        # The time is no bound: other programs use the machine, too.
+        self.assertRegex(out, r"(?m)^  time +[\d.]+ s on this machine when nothing else runs on it")
+        self.assertEqual(err.splitlines()[0], f"reading {path}")
+        self.assertIn("measuring model-q4_0", err.splitlines()[1])
+        self.assertEqual(self.batchmill("estimate", path, "--model", TINY_MODEL, "--quiet")[1], "")
 
     def test_what_cannot_be_estimated_is_2(self):
         self.batchmill("estimate", self.write_lines("empty.jsonl", []), "--model", TINY_MODEL,
