@@ -59,11 +59,17 @@ std::string job_text(const Json& batch) {
                    usage.at("output_tokens").dump(), more.at("tokens_per_second").get<double>()));
   const Json& prefix = more.at("prefix");
   if (prefix.at("possible_tokens").is_number()) {
+    // What its lines share with each other; hits on what other jobs left come on top.
+    const auto achieved = prefix.at("achieved_tokens").get<std::int64_t>();
+    const auto cached = usage.at("input_tokens_details").at("cached_tokens").get<std::int64_t>();
     line("prefix",
-         fmt::format("{} of {} possible tokens saved{}", prefix.at("achieved_tokens").dump(),
+         fmt::format("{} of {} tokens saved that its own lines share{}{}", achieved,
                      prefix.at("possible_tokens").dump(),
                      prefix.at("ratio").is_number()
                          ? fmt::format(" ({:.3f})", prefix.at("ratio").get<double>())
+                         : "",
+                     cached > achieved
+                         ? fmt::format(", {} more were cached from other jobs", cached - achieved)
                          : ""));
   }
   line("cost", cost_text(batch));

@@ -114,6 +114,16 @@ class DaemonTest(ProgramTest):
         self.start_daemon()
         self.batchmill("watch", job)
 
+    def test_what_other_jobs_left_in_the_cache_is_counted_apart(self):
+        self.start_daemon()
+        lines = self.write_lines("in.jsonl", [chat_line("a", "a long beginning " * 8)])
+        self.submit(lines, "--wait")
+        job = self.submit(lines, "--wait")
+        cached = self.status(job)["usage"]["input_tokens_details"]["cached_tokens"]
+        self.assertGreater(cached, 0)
+        self.assertIn(f"0 of 0 tokens saved that its own lines share, {cached} more were cached "
+                      "from other jobs\n", self.batchmill("status", job)[0])
+
     def test_submit_interrupted_while_it_watches_names_the_job(self):
         self.start_daemon()
         watcher = self.start("batchmill", "submit", self.long_lines(), "--watch")
