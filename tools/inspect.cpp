@@ -108,18 +108,27 @@ void print_shapes(const Json& model) {
 void print_device(const Json& device) {
   line("weights",
        fmt::format("{} as {}", bytes_text(device.at("weight_bytes")), text(device.at("dtype"))));
+  const bool has_cache = device.at("kv_bytes_per_token") != 0;  // an encoder has none
   line("KV cache",
-       fmt::format("{} bytes a token as {} = {}", device.at("kv_bytes_per_token").dump(),
-                   text(device.at("kv_dtype")), text(device.at("kv_bytes_formula"))));
+       has_cache
+           ? fmt::format("{} bytes a token as {} = {}", device.at("kv_bytes_per_token").dump(),
+                         text(device.at("kv_dtype")), text(device.at("kv_bytes_formula")))
+           : "none: an encoder keeps nothing");
   const std::string available = bytes_text(device.at("available_bytes"));
   if (!device.at("fits").get<bool>()) {
     line("this machine", fmt::format("{} available: the model does not fit", available));
     return;
   }
+  if (!has_cache) {
+    line("this machine", fmt::format("{} available: the weights fit", available));
+    return;
+  }
   line("this machine",
-       fmt::format("{} available: {} beside the weights, of which a KV cache takes {} ({} tokens)",
-                   available, bytes_text(device.at("cache_room_bytes")),
+       fmt::format("{} available, of which a KV cache takes {} by default ({} tokens)", available,
                    bytes_text(device.at("kv_cache_bytes")), device.at("kv_cache_tokens").dump()));
+  line("", fmt::format("it may take {} ([engine] kv_cache_bytes), four fifths of what the weights "
+                       "leave; there is room for",
+                       bytes_text(device.at("cache_room_bytes"))));
   for (const Json& row : device.at("context_fits")) {
     line("", fmt::format("{:>9} tokens × {} sequences", row.at("context_tokens").dump(),
                          row.at("sequences").dump()));
@@ -134,18 +143,25 @@ void print(const Json& model) {
   if (model.contains("shape")) print_shapes(model);
   if (model.contains("vocabulary")) {
     const Json& vocabulary = model.at("vocabulary");
+    const std::string rules = vocabulary.is_null() || !vocabulary.at("pre_tokenizer").is_string()
+                                  ? ""
+                                  : vocabulary.at("pre_tokenizer").get<std::string>();
     line("vocabulary",
          vocabulary.is_null()
              ? "none in the file"
-             : fmt::format("{} tokens, {} / {}", vocabulary.at("size").dump(),
-                           text(vocabulary.at("model")), text(vocabulary.at("pre_tokenizer"))));
+             : fmt::format("{} tokens, {}{}", vocabulary.at("size").dump(),
+                           text(vocabulary.at("model")), rules.empty() ? "" : " / " + rules));
     const Json& chat_template = model.at("chat_template");
     line("chat template", chat_template.is_null()
                               ? "none in the file"
                               : fmt::format("{} bytes", text(chat_template).size()));
   }
-  line("file", fmt::format("{} of tensors: {}", bytes_text(model.at("tensors").at("bytes")),
-                           model.at("tensors").at("types").dump()));
+  std::string types;
+  for (const auto& [type, count] : model.at("tensors").at("types").items()) {
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", count.dump(), type);
+  }
+  line("file",
+       fmt::format("{} of tensors: {}", bytes_text(model.at("tensors").at("bytes")), types));
   if (model.contains("device")) print_device(model.at("device"));
   if (!model.contains("metadata")) return;
   for (const auto& [key, value] : model.at("metadata").items()) {
@@ -167,7 +183,8 @@ void add_inspect_command(CLI::App* app, Settings* settings, Action* action) {
   CLI::App* command = add_command(app, "inspect", "What a model is, and what of it fits here",
                                   "batchmill inspect model.gguf");
   auto path = std::make_shared<std::string>();
-  command->add_option("MODEL", *path, "The model file")->required();
+  command->add_option("MODEL", *path, "The model: a GGUF file or a Hugging Face folder")
+      ->required();
   command->callback([=] {
     *action = [=] {
       settings->model = *path;

@@ -5,7 +5,7 @@ import struct
 import sys
 import unittest
 
-from driver import TINY_MODEL, ProgramTest
+from driver import TINY_ENCODER, TINY_MODEL, ProgramTest
 
 CONFIGS = TINY_MODEL.parents[2] / "configs"
 MODELS = TINY_MODEL.parents[1]
@@ -64,6 +64,15 @@ class InspectTest(ProgramTest):
         for part in ("tiny llama", "2 × 2 layers × 1 heads × 16 × 4 bytes", "2 full", "base 500000",
                      "divided by 1 to 8", "384 tokens, gpt2 / gpt-2", "512 tokens ×"):
             self.assertIn(part, out)
+
+        self.assertIn("file           0.1 MiB of tensors: 6 F32, 14 Q4_0, 2 Q8_0\n", out)
+        self.assertRegex(out, r"available, of which a KV cache takes \S+ MiB by default \(\d+ tokens\)")
+        self.assertRegex(out, r"it may take \S+ .iB .*four fifths of what the weights leave")
+
+    def test_an_encoder_has_no_kv_cache(self):
+        out, _ = self.batchmill("inspect", TINY_ENCODER)
+        self.assertIn("\nKV cache       none: an encoder keeps nothing\n", out)
+        self.assertRegex(out, r"\nthis machine   \S+ .iB available: the weights fit\n")
 
     def test_an_unknown_architecture_is_described_and_refused_by_name(self):
         path = self.dir / "unknown.gguf"
