@@ -272,7 +272,8 @@ void add_run_command(CLI::App* app, Settings* settings, Action* action) {
                   "batchmill run requests.jsonl -o out.jsonl --errors failed.jsonl "
                   "--model model.gguf");
   auto flags = std::make_shared<RunFlags>();
-  add_submission_flags(command, &flags->submission);
+  add_submission_flags(command, &flags->submission,
+                       "Compute anew, even if the same job is there already");
   command->add_option("-o,--output", flags->output, "Where results go, replaced at the end")
       ->required()
       ->type_name("OUT");

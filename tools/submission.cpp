@@ -12,7 +12,7 @@
 
 namespace batchmill {
 
-void add_submission_flags(CLI::App* app, SubmissionFlags* flags) {
+void add_submission_flags(CLI::App* app, SubmissionFlags* flags, const std::string& fresh) {
   app->add_option("FILE", flags->file, "Batch lines (JSONL, .gz, .zst); '-': standard input")
       ->required();
   app->add_option("--name", flags->name, "A name for people")->type_name("S");
@@ -29,7 +29,7 @@ void add_submission_flags(CLI::App* app, SubmissionFlags* flags) {
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
-  app->add_flag("--fresh", flags->fresh, "Compute anew, even if the same job is there already");
+  app->add_flag("--fresh", flags->fresh, fresh);
 }
 
 Submission::Submission(SubmissionFlags flags) : flags_(std::move(flags)) {

@@ -25,7 +25,8 @@ struct SubmissionFlags {
   bool fresh = false;
 };
 
-void add_submission_flags(CLI::App* app, SubmissionFlags* flags);
+// `fresh`: what --fresh does for this command.
+void add_submission_flags(CLI::App* app, SubmissionFlags* flags, const std::string& fresh);
 
 class Submission {
  public:

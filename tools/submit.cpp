@@ -107,7 +107,9 @@ void add_submit_command(CLI::App* app, const Settings* settings, Action* action)
       add_command(app, "submit", "Send a job to the daemon; prints its id once every line is safe",
                   "batchmill submit requests.jsonl --name nightly --watch");
   auto flags = std::make_shared<SubmitFlags>();
-  add_submission_flags(command, &flags->submission);
+  add_submission_flags(command, &flags->submission,
+                       "A new job, although the --idempotency-key was used (without one, every "
+                       "submit is a new job)");
   command->add_option("--timeout", flags->timeout, "Try again this long without a daemon [60s]")
       ->type_name("DUR");
   CLI::Option* watch = command->add_flag("--watch", flags->watch, "Then follow it to its end");
