@@ -65,7 +65,8 @@ void add_common_flags(CLI::App* app, Settings* settings) {
 }
 
 void add_model_flags(CLI::App* app, Settings* settings) {
-  app->add_option("--model", settings->model, "Model file (GGUF); lines name it `default`")
+  app->add_option("--model", settings->model,
+                  "Model: a GGUF file or a Hugging Face folder; lines name it `default`")
       ->type_name("PATH");
   app->add_option("--served-model-name", settings->served_model_names,
                   "Further names that lines may use for the model; '*': any name")
