@@ -19,6 +19,7 @@ std::string describe(const toml::node& node) {
   if (node.is_table()) return "a table";
   if (node.is_array()) return "a list";
   if (const auto* text = node.as_string()) return toml_text(text->get());
+  if (const auto* number = node.as_floating_point()) return fmt::format("{:#}", number->get());
   std::ostringstream out;
   node.visit([&](const auto& value) {
     if constexpr (toml::is_value<decltype(value)>) out << value;

@@ -188,6 +188,13 @@ TEST_F(DaemonConfigTest, RefusesPricesThatAreNoDecimalTexts) {
   }
 }
 
+TEST_F(DaemonConfigTest, ShowsANumberAsItWasTyped) {
+  for (const char* value : {"0.1", "1.0", "0.15"}) {
+    EXPECT_THAT(refusal(std::string("[prices.default]\ninput = ") + value),
+                HasSubstr(std::string(", is ") + value));
+  }
+}
+
 TEST_F(DaemonConfigTest, PricesNeedAVersion) {
   EXPECT_THAT(refusal("[prices.default]\ninput = \"1\""), HasSubstr("key 'prices.version'"));
 }
