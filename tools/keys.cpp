@@ -63,6 +63,11 @@ int new_keys(const Settings& settings, bool server, const std::string& file) {
   return kExitDone;
 }
 
+// For people.
+std::string name_of(const Caller& client) {
+  return client.name.empty() ? "'" + client.key + "'" : client.name;
+}
+
 int allow(const Settings& settings, const Caller& client) {
   ::umask(077);
   if (!is_curve_key(client.key)) {
@@ -74,24 +79,37 @@ int allow(const Settings& settings, const Caller& client) {
     throw ToolError(kExitUsage, "--name: expected at most 64 letters, digits, '.', '_', '@', '-'");
   }
   const Places places = places_of(settings);
+  bool is_new = true;
   edit_allowed_clients(places.allowed_clients, [&](std::vector<Caller>& clients) {
     const auto known = std::ranges::find(clients, client.key, &Caller::key);
     if (known == clients.end()) {
       clients.push_back(client);
     } else {
       *known = client;
+      is_new = false;
     }
   });
+  if (!settings.quiet) {
+    std::cerr << name_of(client) << (is_new ? " may connect now" : " has these rights now")
+              << std::endl;
+  }
   return kExitDone;
 }
 
 int revoke(const Settings& settings, const std::string& who) {
   ::umask(077);
-  std::size_t count = 0;
+  std::vector<std::string> gone;
   edit_allowed_clients(places_of(settings).allowed_clients, [&](std::vector<Caller>& clients) {
-    count = std::erase_if(clients, [&](const Caller& c) { return c.key == who || c.name == who; });
+    std::erase_if(clients, [&](const Caller& client) {
+      const bool is_it = client.key == who || client.name == who;
+      if (is_it) gone.push_back(name_of(client));
+      return is_it;
+    });
   });
-  if (count == 0) throw ToolError(kExitNotFound, "no client is allowed by this key or name");
+  if (gone.empty()) throw ToolError(kExitNotFound, "no client is allowed by this key or name");
+  if (!settings.quiet) {
+    for (const std::string& name : gone) std::cerr << name << " may connect no more" << std::endl;
+  }
   return kExitDone;
 }
 
@@ -100,7 +118,7 @@ Json limit_json(std::uint64_t limit) { return limit == 0 ? Json() : Json(limit);
 int list(const Settings& settings) {
   const DaemonConfig config = settings.load();
   const AllowedClients allowed(allowed_clients_file(config, settings.data_directory(config)));
-  Table table({"key", "name", "rights", "max bytes", "max lines", "max jobs"});
+  Table table({"KEY", "NAME", "RIGHTS", "MAX BYTES", "MAX LINES", "MAX JOBS"});
   const auto text = [](std::uint64_t limit) { return limit == 0 ? "-" : std::to_string(limit); };
   for (const Caller& client : allowed.all()) {
     if (settings.json) {
@@ -117,7 +135,12 @@ int list(const Settings& settings) {
                client.admin ? "admin" : "own jobs", text(client.max_bytes), text(client.max_lines),
                text(client.max_jobs)});
   }
-  if (!settings.json) std::cout << table.text();
+  if (!settings.json) std::cout << table.text() << std::flush;
+  const std::string key_file = server_key_file(config, settings.data_directory(config));
+  if (!settings.quiet && !key_file.empty()) {
+    std::cerr << "the daemon's public key is '" << read_secret_key(key_file).public_key << "'"
+              << std::endl;
+  }
   return kExitDone;
 }
 

@@ -67,6 +67,10 @@ class KeysTest(ProgramTest):
         self.assertEqual(stat.S_IMODE((self.data / "server.key").stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(self.data.stat().st_mode), 0o700)
         self.assertNotIn(made["public_key"], before)
+        # Who needs it again gets it here.
+        out, err = self.batchmill("keys", "list")
+        self.assertEqual(err, f"the daemon's public key is '{made['public_key']}'\n")
+        self.assertEqual(out, "KEY  NAME  RIGHTS  MAX BYTES  MAX LINES  MAX JOBS\n")
 
     def test_a_missing_folder_of_a_key_is_made(self):
         self.new_key("home/.config/client.key")
@@ -77,8 +81,10 @@ class KeysTest(ProgramTest):
     def test_allow_revoke_list(self):
         self.assertEqual(self.batchmill("keys", "list", "--json")[0], "")
         first, second = self.new_key("a"), self.new_key("b")
-        self.batchmill("keys", "allow", first, "--name", "nightly", "--max-jobs", 3)
-        self.batchmill("keys", "allow", second, "--admin")
+        _, err = self.batchmill("keys", "allow", first, "--name", "nightly", "--max-jobs", 3)
+        self.assertEqual(err, "nightly may connect now\n")
+        _, err = self.batchmill("keys", "allow", second, "--admin")
+        self.assertEqual(err, f"'{second}' may connect now\n")
         listed = [json.loads(line) for line in
                   self.batchmill("keys", "list", "--json")[0].splitlines()]
         self.assertEqual({entry["key"]: entry for entry in listed},
@@ -88,8 +94,10 @@ class KeysTest(ProgramTest):
                                    "max_bytes": None, "max_lines": None, "max_jobs": None}})
         self.batchmill("keys", "allow", first)
         self.assertNotIn("nightly", self.batchmill("keys", "list")[0])
-        self.batchmill("keys", "allow", first, "--name", "nightly")
-        self.batchmill("keys", "revoke", "nightly")
+        _, err = self.batchmill("keys", "allow", first, "--name", "nightly")
+        self.assertEqual(err, "nightly has these rights now\n")
+        _, err = self.batchmill("keys", "revoke", "nightly")
+        self.assertEqual(err, "nightly may connect no more\n")
         self.batchmill("keys", "revoke", "nightly", exit_code=4)
         self.assertNotIn(first, self.batchmill("keys", "list")[0])
         for wrong in (("allow", "abc"), ("allow", second, "--name", "a b"),
