@@ -398,6 +398,16 @@ Json life_of(const JobStore& store, const Job& job, std::uint64_t line, const Js
 WireMessage explain(const View& view, const Json& request) {
   const JobStore& store = view.store;
   const Job job = job_field(view, request);
+  if (const std::int64_t number = integer_field(request, "line", 0); number != 0) {
+    const std::optional<StoredLine> line = store.line({job.id, static_cast<std::uint64_t>(number)});
+    if (!line || line->is_blank()) {
+      throw QueryError("no_such_line",
+                       "job " + job.id.to_string() + " has no line " + std::to_string(number));
+    }
+    const std::optional<std::string> written = written_custom_id(line->bytes);
+    return answer_of(
+        request, {{"line", life_of(store, job, line->line, written ? Json(*written) : Json())}});
+  }
   const std::string custom_id = text_field(request, "custom_id");
   const LineSearch found = search(store, request, job, custom_id);
   if (found.line == 0) return answer_of(request, {{"line", nullptr}, {"next", found.next}});

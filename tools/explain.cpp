@@ -27,12 +27,25 @@ void add_explain_command(CLI::App* app, const Settings* settings, Action* action
                                   "batchmill explain batch_01jb2w4p8q6t3m9x5c7v0n1k2d request-17");
   auto job = std::make_shared<std::string>();
   auto custom_id = std::make_shared<std::string>();
+  auto number = std::make_shared<std::int64_t>(0);
   command->add_option("JOB", *job, "The job's id")->required();
-  command->add_option("CUSTOM_ID", *custom_id, "The line's custom_id")->required();
+  CLI::Option* id = command->add_option("CUSTOM_ID", *custom_id, "The line's custom_id");
+  command->add_option("--line", *number, "The line's number in the file instead")
+      ->check(CLI::PositiveNumber)
+      ->excludes(id)
+      ->type_name("N");
   command->callback([=] {
+    if (id->count() == 0 && *number == 0) {
+      throw ToolError(kExitUsage, "explain: name the line by its custom_id or by --line N");
+    }
     *action = [=] {
       JobAccess access(*settings);
-      Json request = {{"what", "explain"}, {"job", *job}, {"custom_id", *custom_id}};
+      Json request = {{"what", "explain"}, {"job", *job}};
+      if (*number != 0) {
+        request["line"] = *number;
+      } else {
+        request["custom_id"] = *custom_id;
+      }
       Json line;
       while (line.is_null()) {
         const Json answer = access.ask(request).header;

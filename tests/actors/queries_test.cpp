@@ -376,6 +376,20 @@ TEST_F(QueriesTest, ExplainsALine) {
             "started");
 }
 
+// Lines without an id, and the second of two with the same one.
+TEST_F(QueriesTest, ExplainsALineByItsNumber) {
+  const JobId id = new_job();
+  append(id, {R"({"custom_id":"a"})", "no json", "", R"({"custom_id":"a"})"});
+  const auto explain = [&](std::uint64_t line) {
+    return ask({{"what", "explain"}, {"job", id.to_string()}, {"line", line}});
+  };
+  EXPECT_EQ(explain(2).at("line").at("line"), 2);
+  EXPECT_EQ(explain(2).at("line").at("custom_id"), nullptr);
+  EXPECT_EQ(explain(4).at("line").at("line"), 4);
+  EXPECT_EQ(explain(4).at("line").at("custom_id"), "a");
+  for (const std::uint64_t none : {3, 5}) EXPECT_EQ(explain(none).at("code"), "no_such_line");
+}
+
 TEST_F(QueriesTest, QuestionsThatMakeNoSenseAreAnsweredAsErrors) {
   const JobId id = prepared_job(1);
   const auto code = [&](const Json& request) {

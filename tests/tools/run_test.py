@@ -175,6 +175,10 @@ class RunTest(ProgramTest):
         record = self.read_lines(self.dir / "err.jsonl")[0]["error"]
         self.assertEqual(failed["error"], record["code"])
         self.assertEqual(failed["error_message"], record["message"])
+        by_number = self.batchmill("explain", job, "--line", failed["line"], "--json")[0]
+        self.assertEqual(json.loads(by_number), failed)
+        self.batchmill("explain", job, "--line", 99, exit_code=4)
+        self.batchmill("explain", job, exit_code=2)
         # What was not billed has no currency.
         self.assertIsNone(failed["cost"]["currency"])
         self.assertIn("cost.currency: -\n", self.batchmill("explain", job, "c")[0])
