@@ -32,7 +32,9 @@ std::string usage_text(const Json& batch) {
                                  usage.at("input_tokens_details").at("cached_tokens").dump(),
                                  usage.at("output_tokens").dump());
   const Json& more = batch.at("batchmill");
-  if (more.at("currency").is_string()) {
+  if (more.at("currency").is_string() && more.at("cost") == "0") {
+    text += ", no prices were configured";
+  } else if (more.at("currency").is_string()) {
     text += fmt::format(", cost {} {}", more.at("cost").get<std::string>(),
                         more.at("currency").get<std::string>());
   }

@@ -27,6 +27,7 @@ std::string utc(const Json& time_s) {
 std::string cost_text(const Json& batch) {
   const Json& more = batch.at("batchmill");
   if (!more.at("cost").is_string() || !more.at("currency").is_string()) return "-";
+  if (more.at("cost") == "0") return "no prices";
   return fmt::format("{} {}", more.at("cost").get<std::string>(),
                      more.at("currency").get<std::string>());
 }
@@ -72,7 +73,7 @@ std::string job_text(const Json& batch) {
                          ? fmt::format(", {} more were cached from other jobs", cached - achieved)
                          : ""));
   }
-  line("cost", cost_text(batch));
+  line("cost", cost_text(batch) == "no prices" ? "no prices were configured" : cost_text(batch));
   if (!has_ended(batch)) {
     for (const Json& warning : more.at("warnings")) line("warning", warning);
   }

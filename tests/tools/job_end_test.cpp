@@ -65,5 +65,14 @@ TEST(JobEndTest, TellsCostAndWarnings) {
             "warning: ignored x\n");
 }
 
+TEST(JobEndTest, WithoutPricesThereIsNoCost) {
+  Json free = batch("completed", 2, 2, 0);
+  free["batchmill"]["cost"] = "0";
+  EXPECT_EQ(job_summary(free),
+            "batch_X completed: 2 done of 2 lines\n"
+            "5 prompt tokens (2 from the prefix cache), 3 generated, no prices were configured\n"
+            "warning: ignored x\n");
+}
+
 }  // namespace
 }  // namespace batchmill
