@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
+#include <map>
+#include <optional>
 #include <utility>
 
+#include "storage/money.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/job_access.h"
@@ -61,6 +64,62 @@ std::vector<std::string> name_columns(const std::string& by, bool one_job) {
   return keys;
 }
 
+// "12.5" → 12.5 × 10^12. Precondition: as format_picos writes it, not negative.
+Picos parse_picos(const std::string& text) {
+  constexpr std::size_t kDecimals = 12;
+  const std::size_t point = std::min(text.find('.'), text.size());
+  std::string digits = text.substr(0, point);
+  std::string decimals = point < text.size() ? text.substr(point + 1) : "";
+  decimals.resize(kDecimals, '0');
+  Picos value = 0;
+  for (const char digit : digits + decimals) value = value * 10 + (digit - '0');
+  return value;
+}
+
+// The sum of a table's rows, as a row; nothing when they are not more than one, or of several
+// currencies.
+class Total {
+ public:
+  void add(const Json& row) {
+    ++num_rows_;
+    if (sum_.is_null()) {
+      sum_ = row;
+      for (const auto& [key, amount] : row.at("cost").items()) costs_[key] = parse_picos(amount);
+      return;
+    }
+    for (const char* part : {"lines", "tokens"}) {
+      for (const auto& sum : sum_[part].items()) {
+        sum.value() =
+            sum.value().get<std::uint64_t>() + row.at(part).at(sum.key()).get<std::uint64_t>();
+      }
+    }
+    for (const auto& sum : sum_["device_seconds"].items()) {
+      sum.value() =
+          sum.value().get<double>() + row.at("device_seconds").at(sum.key()).get<double>();
+    }
+    for (const auto& [key, amount] : row.at("cost").items()) costs_[key] += parse_picos(amount);
+    // What was not billed has no currency.
+    const Json& currency = row.at("currency");
+    if (sum_["currency"].is_null()) sum_["currency"] = currency;
+    several_currencies_ |= !currency.is_null() && currency != sum_["currency"];
+  }
+
+  std::optional<Json> row(const std::vector<std::string>& names) const {
+    if (num_rows_ < 2 || several_currencies_) return std::nullopt;
+    Json row = sum_;
+    for (const std::string& name : names) row[name] = nullptr;
+    row[names.front()] = "total";
+    for (const auto& [key, amount] : costs_) row["cost"][key] = format_picos(amount);
+    return row;
+  }
+
+ private:
+  std::size_t num_rows_ = 0;
+  Json sum_;
+  std::map<std::string, Picos> costs_;
+  bool several_currencies_ = false;
+};
+
 std::vector<std::string> table_row(const Json& row, const std::vector<std::string>& names) {
   std::vector<std::string> cells;
   for (const std::string& name : names) cells.push_back(text_or_dash(row, name.c_str()));
@@ -96,11 +155,14 @@ int costs(const Settings& settings, const std::string& job, const std::string& b
   JobAccess access(settings);
   const std::vector<std::string> names = name_columns(by, !job.empty());
   Table table = costs_table(names);
+  Total total;
   const RowSink sink = [&](const std::string& line) {
     if (settings.json) {
       std::cout << line << '\n';
     } else {
-      table.add(table_row(Json::parse(line), names));
+      const Json row = Json::parse(line);
+      table.add(table_row(row, names));
+      total.add(row);
     }
   };
   if (by == "line" && job.empty()) {
@@ -108,6 +170,7 @@ int costs(const Settings& settings, const std::string& job, const std::string& b
   } else {
     fetch_ledger(access, job, by, sink);
   }
+  if (const auto row = total.row(names)) table.add(table_row(*row, names));
   if (!settings.json) std::cout << table.text();
   std::cout << std::flush;
   return kExitDone;

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import unittest
+from decimal import Decimal
 
 from driver import DEADLINE_S, TINY_MODEL, ProgramTest, chat_line, wait_until
 
@@ -200,6 +201,10 @@ class RunTest(ProgramTest):
         want = tokens["prompt_computed"] * 100_000 + tokens["prompt_cached"] * 10_000 + \
             tokens["completion"] * 333_333
         got = row["cost"]["total"].split(".")
+        self.run_job(self.write_lines("in.jsonl", [chat_line("b", "y")]), "--config", config)
+        *rows, total = self.batchmill("costs")[0].splitlines()[1:]
+        cost = [Decimal(row.split()[-2]) for row in (*rows, total)]
+        self.assertEqual((cost[0] + cost[1], total.split()[-1]), (cost[2], "EUR"))
         self.assertEqual(int(got[0]) * 10**12 + int((got[1] if len(got) > 1 else "").ljust(12, "0")),
                          want)
 
@@ -210,8 +215,15 @@ class RunTest(ProgramTest):
                 self.batchmill("list", "--json")[0].splitlines()]
         table = self.batchmill("costs", "--by", "line")[0].splitlines()
         self.assertEqual(table[0].split()[:4], ["JOB", "LINE", "CUSTOM_ID", "MODEL"])
-        self.assertEqual({row.split()[0] for row in table[1:]}, set(jobs))
+        self.assertEqual({row.split()[0] for row in table[1:-1]}, set(jobs))
+        rows = [json.loads(line) for line in
+                self.batchmill("costs", "--by", "line", "--json")[0].splitlines()]
+        self.assertEqual(len(rows), 2)  # the sum is for people
+        total = table[-1].split()
+        self.assertEqual(total[:6], ["total", "-", "-", "-", "2", "0"])
+        self.assertEqual(int(total[6]), sum(row["tokens"]["prompt"] for row in rows))
         one = self.batchmill("costs", jobs[0], "--by", "line")[0].splitlines()
+        self.assertEqual(len(one), 2)  # and not there for a single row
         self.assertEqual(one[0].split()[:3], ["LINE", "CUSTOM_ID", "MODEL"])
 
     def long_job(self):
