@@ -45,6 +45,7 @@ void answer(const PeerMessage& frame, CaretakerState& state, ActorContext& conte
 
 CaretakerActor::behavior_type caretaker(CaretakerActor::stateful_pointer<CaretakerState> self,
                                         std::shared_ptr<ActorContext> context) {
+  end_on_exceptions(self);
   if (context->options.retention_s > 0) self->send(self, tick_atom::value);
   return {
       [=](frame_atom, const PeerMessage& frame) { answer(frame, self->state, *context); },

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +25,20 @@
 #include "storage/life_mark.h"
 
 namespace batchmill {
+
+// An actor that throws ends, and its supervisor says why: CAF does not. Call it when it starts.
+template <class Self>
+void end_on_exceptions(Self self) {
+  self->set_exception_handler([](std::exception_ptr& thrown) -> caf::error {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+      return caf::make_error(caf::sec::runtime_error, std::string(error.what()));
+    } catch (...) {
+      return caf::make_error(caf::sec::runtime_error);
+    }
+  });
+}
 
 // The handles of the actors that live now. The supervisor changes them when it starts an actor
 // anew; everyone else looks one up when about to send. Thread-safe.

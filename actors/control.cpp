@@ -105,6 +105,7 @@ void answer(const PeerMessage& frame, ActorContext& context, const Queries& quer
 
 ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState> self,
                                     std::shared_ptr<ActorContext> context) {
+  end_on_exceptions(self);
   self->state.queries = std::make_unique<Queries>(context->store, [context](const JobId& job) {
     LiveJob live = context->live->job(job, context->clock->steady_s());
     for (std::string& trouble : context->devices.troubles()) {

@@ -81,6 +81,7 @@ DispatcherActor::behavior_type dispatcher(DispatcherActor::stateful_pointer<Disp
                                           std::vector<std::string> device_fingerprints,
                                           std::shared_ptr<OpenAttempts> attempts,
                                           WorkPicker::Fit fit) {
+  end_on_exceptions(self);
   self->state.picker =
       std::make_unique<WorkPicker>(context->store, std::move(device_fingerprints), std::move(fit));
   const auto feed = [self, context, attempts] {

@@ -313,7 +313,8 @@ void start_sync(Self self, const Context& context) {
           [=](const caf::error& error) { self->quit(error); });
 }
 
-LogSyncerActor::behavior_type log_syncer(LogSyncerActor::pointer, Context context) {
+LogSyncerActor::behavior_type log_syncer(LogSyncerActor::pointer self, Context context) {
+  end_on_exceptions(self);
   return {[=](sync_atom) -> std::string {
     try {
       context->store->sync();
@@ -456,6 +457,7 @@ void close_idle(IntakeState& state, ActorContext& context) {
 
 IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> self,
                                   std::shared_ptr<ActorContext> context) {
+  end_on_exceptions(self);
   self->state.started_s = context->clock->steady_s();
   self->state.syncer = self->spawn<caf::linked + caf::detached>(log_syncer, context);
   // Behind the spawn, whose thread would be as nice. On Linux, of this thread alone.
@@ -472,6 +474,8 @@ IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> sel
         } catch (const Refusal& refusal) {
           reply_error(*context, frame.peer, header, refusal.code(), refusal.what());
         } catch (const StorageError& error) {
+          // The process ends, and the client waits for the next one.
+          if (!context->store->why_lost().empty()) throw;
           const bool full = error.kind() == StorageError::Kind::kFull;
           const char* const code = full ? "storage_full" : "storage_error";
           reply_error(*context, frame.peer, header, code, error.what());

@@ -279,6 +279,7 @@ void start_chunk(Self self, const Context& context, Chunk ready) {
 PreparerActor::behavior_type preparer(PreparerActor::stateful_pointer<PreparerState> self,
                                       std::shared_ptr<ActorContext> context,
                                       std::shared_ptr<const LinePreparer> line_preparer) {
+  end_on_exceptions(self);
   for (std::int32_t i = 0; i < std::max(context->options.preparer_threads, 1); ++i) {
     self->state.workers.push_back(
         self->spawn<caf::linked + caf::detached>(preparing_worker, context, line_preparer));

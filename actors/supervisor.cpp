@@ -200,6 +200,13 @@ void on_not_replaced(const Context& context, std::uint32_t device, const std::st
   context->options.on_lines_wait(trouble);
 }
 
+// Starting actors anew does not help a store that takes nothing more.
+bool give_up_lost_store(const ActorContext& context, const SupervisorSetup& setup) {
+  const std::string why = context.store->why_lost();
+  if (!why.empty()) setup.on_fatal(why);
+  return !why.empty();
+}
+
 // One of the device group is dead: the group starts anew when the others that decide on lines are,
 // too.
 void on_group_down(Self self, const Context& context, const Setup& setup,
@@ -218,7 +225,7 @@ void on_group_down(Self self, const Context& context, const Setup& setup,
 void on_down(Self self, const Context& context, const Setup& setup,
              const std::shared_ptr<OpenAttempts>& attempts, const caf::down_msg& message) {
   SupervisorState& state = self->state;
-  if (state.stopping) return;
+  if (state.stopping || give_up_lost_store(*context, *setup)) return;
   if (state.ending.erase(message.source) > 0) {
     if (state.ending.empty()) std::exchange(state.start_group, nullptr)();
     return;
@@ -327,6 +334,8 @@ caf::behavior supervisor(caf::stateful_actor<SupervisorState>* self,
         } catch (const StorageError& error) {
           spdlog::error("the store refuses work: {}", error.what());
         }
+        // Also of who waits for a store that could take more later.
+        give_up_lost_store(*context, *setup);
       },
       [=](replaced_atom, const DeviceSetup& device) {
         if (!self->state.stopping) on_replaced(self, context, setup, device);

@@ -134,6 +134,7 @@ void write_group(const std::vector<LineCompletion>& group, ActorContext& context
 
 WriterActor::behavior_type writer(WriterActor::stateful_pointer<WriterState> self,
                                   std::shared_ptr<ActorContext> context) {
+  end_on_exceptions(self);
   // True when nothing is left to write.
   const auto flush = [self, context] {
     if (self->state.pending.empty()) return true;

@@ -121,7 +121,7 @@ class ErrorListener : public rocksdb::EventListener {
 rocksdb::DBOptions database_options(const StorageOptions& options, bool read_only,
                                     rocksdb::Env* env, Database::DamagedLog damaged_log) {
   rocksdb::DBOptions out;
-  if (env != nullptr) out.env = env;
+  out.env = env;
   out.create_if_missing = !read_only;
   out.create_missing_column_families = !read_only;
   out.paranoid_checks = true;
@@ -135,9 +135,10 @@ rocksdb::DBOptions database_options(const StorageOptions& options, bool read_onl
       std::make_shared<rocksdb::WriteBufferManager>(options.write_buffer_bytes);
   out.max_open_files = options.max_open_files;
   out.max_background_jobs = 2;
-  // Compaction makes way for threads that somebody waits for. Where it cannot, it does not.
-  out.env->LowerThreadPoolCPUPriority(rocksdb::Env::LOW, rocksdb::CpuPriority::kLow)
-      .PermitUncheckedError();
+  if (options.compaction_yields) {  // where it cannot, it does not
+    out.env->LowerThreadPoolCPUPriority(rocksdb::Env::LOW, rocksdb::CpuPriority::kLow)
+        .PermitUncheckedError();
+  }
   out.bytes_per_sync = 1 << 20;
   out.max_bgerror_resume_count = 0;
   out.stats_dump_period_sec = 0;
@@ -244,6 +245,9 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
       read_only_(read_only),
       sync_(options.sync) {
   refuse_headless(directory);
+  env_ = rocksdb::NewCompositeEnv(std::make_shared<StoreFiles>(
+      env != nullptr ? env->GetFileSystem() : rocksdb::FileSystem::Default(), directory,
+      log_gate_));
   std::error_code error;
   if (read_only && !std::filesystem::exists(directory + "/CURRENT", error)) {
     throw StorageError(StorageError::Kind::kMissing, "there is no store in " + directory);
@@ -256,7 +260,7 @@ Database::Database(const std::string& directory, const StorageOptions& options, 
     families.back().options.disable_auto_compactions = damaged_log == DamagedLog::kReadUpToDamage;
   }
   families.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
-  rocksdb::DBOptions db_options = database_options(options, read_only, env, damaged_log);
+  rocksdb::DBOptions db_options = database_options(options, read_only, env_.get(), damaged_log);
   db_options.info_log = info_log_;
   db_options.listeners.push_back(std::make_shared<ErrorListener>(num_errors_));
   const std::optional<LogTear> tear = find_tear(db_options, directory, families);
@@ -411,7 +415,7 @@ void Database::flush(Family family, bool wait) {
 }
 
 void Database::flush_all() {
-  check(db_->FlushWAL(true));
+  sync();
   flush_families();
 }
 

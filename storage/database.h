@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "storage/error.h"
 #include "storage/info_log.h"
 #include "storage/options.h"
+#include "storage/store_files.h"
 
 namespace batchmill {
 
@@ -69,6 +71,9 @@ class Database {
   // With the option sync: all that was written before is on the disk when it returns. Others write
   // meanwhile; a write that is durable itself waits for the disk in the way of the next one.
   void sync();
+  // Why nothing can be written any more, whatever space there is, until the database is opened
+  // anew; "" while something can.
+  std::string why_lost() const;
 
   // Entries of begin ≤ key < end (empty: no end).
   class Cursor {
@@ -115,6 +120,10 @@ class Database {
   void note_synced(std::uint64_t sequence);
   // Lets RocksDB go on after an error. Under resume_mutex_.
   void resume();
+  // The log alone; false: it has failed, now or before.
+  bool sync_log();
+  // After all was tried.
+  void check_written(const rocksdb::Status& status);
   // An error has not been dealt with by that.
   bool has_failed() const { return *num_errors_ != num_errors_dealt_with_; }
   void flush_families();
@@ -125,11 +134,19 @@ class Database {
   std::shared_ptr<InfoLog> info_log_;
   bool read_only_;
   bool sync_;
+  const std::shared_ptr<LogGate> log_gate_ = std::make_shared<LogGate>();
+  std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::WalFilter> log_filter_;  // RocksDB's options keep pointing to it
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kNumFamilies> handles_{};
   std::atomic<std::uint64_t> synced_sequence_ = 0;  // up to it all is on the disk
+  // Durable writes share it, a sync of the log has it alone: RocksDB lets each wait for the other
+  // anyway, but a write that fails must not wait for a sync that waits for it (LogGate).
+  std::shared_mutex sync_mutex_;
+  std::mutex sync_turn_mutex_;  // a sync that waits for the above is not passed
   std::mutex resume_mutex_;
+  mutable std::mutex lost_mutex_;
+  std::string why_lost_;  // under lost_mutex_
   // That RocksDB has met.
   const std::shared_ptr<std::atomic<std::uint64_t>> num_errors_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);

@@ -30,6 +30,11 @@ void Database::write(rocksdb::WriteBatch& batch, bool durable,
   check(batch.Put(handle(Family::kMeta), synced, codec::encode_number(synced_sequence_)));
   rocksdb::WriteOptions options;
   options.sync = durable && sync_;
+  std::shared_lock syncing(sync_mutex_, std::defer_lock);
+  if (options.sync) {
+    const std::lock_guard turn(sync_turn_mutex_);
+    syncing.lock();
+  }
   rocksdb::Status status = db_->Write(options, &batch);
   if (!status.ok()) {
     // After a failure RocksDB refuses writes until it is told to resume, which it does by writing
@@ -39,7 +44,7 @@ void Database::write(rocksdb::WriteBatch& batch, bool durable,
     resume();
     status = db_->Write(options, &batch);
   }
-  check(status);
+  check_written(status);
   if (options.sync) note_synced(last_sequence(batch));
   BATCHMILL_FAIL_POINT(what, "after");
 }
@@ -50,7 +55,7 @@ void Database::sync() {
   // What the system could not write it drops, and tells only whoever synced then: a log that has
   // failed is not asked again. RocksDB's memory holds all of it, and goes to files.
   const std::uint64_t before = db_->GetLatestSequenceNumber();
-  const bool is_synced = !sync_ || (!has_failed() && db_->SyncWAL().ok());
+  const bool is_synced = !sync_ || sync_log();
   const std::lock_guard lock(resume_mutex_);
   if (!is_synced || (sync_ && has_failed())) {
     resume();
@@ -58,6 +63,33 @@ void Database::sync() {
   }
   if (sync_) note_synced(before);
   BATCHMILL_FAIL_POINT("sync", "after");
+}
+
+bool Database::sync_log() {
+  std::unique_lock alone(sync_mutex_, std::defer_lock);
+  const std::lock_guard turn(sync_turn_mutex_);
+  alone.lock();
+  if (has_failed() || !log_gate_->begin_sync()) return false;
+  const bool is_synced = db_->SyncWAL().ok();
+  log_gate_->end_sync();
+  return is_synced;
+}
+
+void Database::check_written(const rocksdb::Status& status) {
+  try {
+    check(status);
+  } catch (const StorageError& error) {
+    if (!status.IsNoSpace()) {
+      const std::lock_guard lock(lost_mutex_);
+      if (why_lost_.empty()) why_lost_ = error.what();
+    }
+    throw;
+  }
+}
+
+std::string Database::why_lost() const {
+  const std::lock_guard lock(lost_mutex_);
+  return why_lost_;
 }
 
 void Database::note_synced(std::uint64_t sequence) {
@@ -68,7 +100,7 @@ void Database::note_synced(std::uint64_t sequence) {
 
 void Database::resume() {
   const std::uint64_t num_errors = *num_errors_;  // what fails from now on is not dealt with
-  check(db_->Resume());
+  check_written(db_->Resume());
   num_errors_dealt_with_ = num_errors;
 }
 

@@ -57,6 +57,9 @@ class JobStore : public StoreCare {
                            std::uint64_t upload_offset_bytes, std::int64_t now_us) = 0;
   // All that was written before is durable when it returns. Writing goes on meanwhile.
   virtual void sync() = 0;
+  // Why nothing can be written any more, whatever space there is, until the store is opened anew;
+  // "" while something can. What was durable is.
+  virtual std::string why_lost() const = 0;
   // Both.
   void append_lines(const JobId& id, std::span<const StoredLine> lines,
                     std::uint64_t upload_offset_bytes, std::int64_t now_us) {

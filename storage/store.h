@@ -40,6 +40,7 @@ class Store : public JobStore {
   bool write_lines(const JobId& id, std::span<const StoredLine> lines,
                    std::uint64_t upload_offset_bytes, std::int64_t now_us) override;
   void sync() override { database_.sync(); }
+  std::string why_lost() const override { return database_.why_lost(); }
   bool seal(const JobId& id, const std::string& content_hash, std::int64_t now_s) override;
   void truncate(const JobId& id, const std::string& code, const std::string& message,
                 std::int64_t now_s) override;

@@ -234,6 +234,7 @@ int run(const Settings& settings, const RunFlags& flags) {
     std::cerr << fmt::format("batchmill: {}\n{}", reason, interruption.hint()) << std::endl;
     exit_at_once(kExitStore);
   };
+  options.on_fatal = options.on_storage_full;
   // So does a device that only another process can use again.
   options.on_lines_wait = [&](const std::string& trouble) {
     std::cerr << fmt::format("batchmill: {}\n{}", trouble, interruption.hint()) << std::endl;

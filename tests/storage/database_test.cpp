@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "storage/record_codec.h"
 #include "storage/repair.h"
@@ -195,6 +199,86 @@ TEST_F(DatabaseTest, AFullDiskStopsWritesUntilThereIsSpace) {
   expect_sound();
   open();
   EXPECT_EQ(store_->job(id)->counters.completed, 3u);
+  expect_sound();
+}
+
+// A quota, or a file's greatest size.
+TEST_F(DatabaseTest, EveryLimitOnSpaceIsAFullDisk) {
+  for (const int error : {EFBIG, EDQUOT}) {
+    store_.reset();
+    const auto file_system = std::make_shared<testing::FullableFileSystem>();
+    file_system->trouble = std::strerror(error);
+    env_ = rocksdb::NewCompositeEnv(file_system);
+    store_ = open_store(directory_.path(), small_options(), JobStore::Mode::kReadWrite, env_.get());
+    const JobId id = prepared_job(20);
+    ASSERT_TRUE(finish(id, 1));
+    file_system->is_broken = true;
+    EXPECT_EQ(error_kind([&] { finish(id, 2); }), StorageError::Kind::kFull);
+    EXPECT_EQ(error_kind([&] { store_->flush(); }), StorageError::Kind::kFull);
+    EXPECT_EQ(store_->why_lost(), "");
+    file_system->is_broken = false;
+    EXPECT_TRUE(finish(id, 2));
+    expect_sound();
+  }
+}
+
+TEST_F(DatabaseTest, ADiskThatFailsEndsTheStoreInGoodOrder) {
+  store_.reset();
+  const auto file_system = std::make_shared<testing::FullableFileSystem>();
+  file_system->trouble = std::strerror(EIO);
+  env_ = rocksdb::NewCompositeEnv(file_system);
+  store_ = open_store(directory_.path(), small_options(), JobStore::Mode::kReadWrite, env_.get());
+  const JobId id = prepared_job(20);
+  ASSERT_TRUE(finish(id, 1));
+  file_system->is_broken = true;
+  std::string message;
+  EXPECT_EQ(error_kind([&] { finish(id, 2); }, &message), StorageError::Kind::kIo);
+  EXPECT_EQ(store_->why_lost(), message);
+  // Whatever is tried then, and also when the disk has come back: it fails, and no more.
+  file_system->is_broken = false;
+  EXPECT_EQ(error_kind([&] { finish(id, 2); }), StorageError::Kind::kIo);
+  EXPECT_EQ(error_kind([&] { new_job(); }), StorageError::Kind::kIo);
+  EXPECT_EQ(error_kind([&] { store_->sync(); }), StorageError::Kind::kIo);
+  EXPECT_EQ(error_kind([&] { store_->flush(); }), StorageError::Kind::kIo);
+  EXPECT_EQ(store_->job(id)->counters.completed, 1u);
+  open();
+  EXPECT_EQ(store_->why_lost(), "");
+  EXPECT_EQ(store_->job(id)->counters.completed, 1u);
+  EXPECT_TRUE(finish(id, 2));
+  expect_sound();
+}
+
+// RocksDB aborts when it syncs a log whose last write has failed.
+TEST_F(DatabaseTest, SyncsBesideWritesThatFailAreNoBrokenInvariant) {
+  store_.reset();
+  const auto file_system = std::make_shared<testing::FullableFileSystem>();
+  env_ = rocksdb::NewCompositeEnv(file_system);
+  StorageOptions options = small_options();
+  options.sync = true;
+  store_ = open_store(directory_.path(), options, JobStore::Mode::kReadWrite, env_.get());
+  const JobId id = prepared_job(300);
+  std::atomic<bool> done{false};
+  std::vector<std::jthread> syncers;
+  for (int i = 0; i < 2; ++i) {
+    syncers.emplace_back([&] {
+      while (!done) {
+        try {
+          store_->sync();
+        } catch (const StorageError& error) {
+          EXPECT_EQ(error.kind(), StorageError::Kind::kFull) << error.what();
+        }
+      }
+    });
+  }
+  for (std::uint64_t line = 1; line <= 300; ++line) {
+    file_system->is_full = line % 2 == 0;
+    error_kind([&] { finish(id, line); });
+    file_system->is_full = false;
+    error_kind([&] { finish(id, line); });
+  }
+  done = true;
+  syncers.clear();
+  EXPECT_EQ(store_->job(id)->counters.completed, 300u);
   expect_sound();
 }
 

@@ -92,6 +92,34 @@ class RunTest(ProgramTest):
         self.assertIn("had finished before", err)
         self.assertEqual(len(self.read_lines(self.dir / "out.jsonl")), 1)
 
+    def test_a_file_s_greatest_size_is_a_full_disk(self):
+        # The log of the store grows over it with the first lines.
+        lines = self.write_lines("in.jsonl", [chat_line(f"l{i}", "x" * 200) for i in range(200)])
+        limited = self.start("batchmill", "run", lines, "-o", "out.jsonl", "--model", TINY_MODEL,
+                             under=("prlimit", "--fsize=20480:20480"))
+        _, err = limited.communicate(timeout=DEADLINE_S)
+        self.assertEqual(limited.returncode, 5, err)
+        self.assertRegex(err.splitlines()[0], "^batchmill: no space left for the store.*File too large")
+        self.assertNotIn("Assertion", err)
+        self.run_job(lines)
+        self.assertEqual(len(self.read_lines(self.dir / "out.jsonl")), 200)
+
+    @unittest.skipIf("BATCHMILL_TEST_PATIENCE" in os.environ, "a sanitizer takes all addresses")
+    def test_too_little_memory_is_said_and_never_aborts(self):
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        ends = set()
+        for mib in (200, 300, 400, 600, 900):
+            limit = mib << 20
+            limited = self.start("batchmill", "run", lines, "-o", "out.jsonl", "--model", TINY_MODEL,
+                                 under=("prlimit", f"--as={limit}:{limit}"))
+            _, err = limited.communicate(timeout=DEADLINE_S)
+            ends.add(limited.returncode)
+            # 127: the program's libraries cannot be loaded.
+            self.assertIn(limited.returncode, (0, 2, 5, 127), f"{mib} MiB: {err}")
+            if limited.returncode in (2, 5):
+                self.assertRegex(err, "(?m)^batchmill: .*(memory|ulimit)")
+        self.assertTrue(ends & {2, 5}, ends)
+
     def test_strict_runs_nothing_when_a_line_is_bad(self):
         lines = self.write_lines("in.jsonl", [chat_line("a", "x"), {"custom_id": "b"}])
         _, err = self.run_job(lines, "--strict", exit_code=1)
