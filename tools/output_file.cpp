@@ -4,15 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "queue/durable_name.h"
 #include "tools/exit_code.h"
 
 namespace batchmill {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t kBufferBytes = 1 << 20;
 
@@ -24,16 +28,30 @@ bool exists_and_is_not_regular(const std::string& path) {
 }
 
 // A link keeps its place; the file it names, which need not exist yet, is replaced.
-std::string link_target(const std::filesystem::path& path) {
+std::string link_target(const fs::path& path) {
   constexpr int kMaxLinks = 40;
-  std::filesystem::path target = path;
+  fs::path target = path;
   std::error_code error;
-  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(target, error); ++i) {
-    const std::filesystem::path next = std::filesystem::read_symlink(target, error);
+  for (int i = 0; i < kMaxLinks && fs::is_symlink(target, error); ++i) {
+    const fs::path next = fs::read_symlink(target, error);
     if (error) break;
     target = target.parent_path() / next;
   }
   return target.string();
+}
+
+// The one name of a file, which need not exist, whatever links lead to it.
+fs::path resolved(const std::string& path) {
+  const fs::path target = fs::absolute(link_target(path));
+  std::error_code error;
+  const fs::path folder = fs::canonical(target.parent_path(), error);
+  return error ? target.lexically_normal() : folder / target.filename();
+}
+
+// The names under which an output is written.
+std::set<fs::path> names_written(const std::string& path) {
+  const fs::path name = resolved(path);
+  return {name, name.string() + ".part"};
 }
 
 }  // namespace
@@ -95,8 +113,8 @@ void OutputFile::commit() {
 }
 
 void check_output_path(const std::string& flag, const std::string& path,
-                       std::initializer_list<std::string> others) {
-  namespace fs = std::filesystem;
+                       std::initializer_list<std::string> inputs,
+                       std::initializer_list<std::string> outputs) {
   if (is_standard_output(path)) return;
   std::error_code error;
   fs::path folder = fs::path(path).parent_path();
@@ -107,14 +125,24 @@ void check_output_path(const std::string& flag, const std::string& path,
   if (fs::is_directory(path, error)) {
     throw ToolError(kExitUsage, flag + " " + path + " is a folder, not a file");
   }
-  for (const std::string& other : others) {
-    if (is_standard_output(other)) continue;
-    const bool same = fs::equivalent(path, other, error) ||
-                      fs::weakly_canonical(path) == fs::weakly_canonical(other);
-    // Several outputs may go to /dev/null.
-    if (same && !exists_and_is_not_regular(path)) {
+  const bool is_direct = exists_and_is_not_regular(path);
+  // A pipe is read or written by whoever has it; several outputs may go to /dev/null.
+  const auto refuse_same = [&](const std::string& other) {
+    if (!is_direct) {
       throw ToolError(kExitUsage, flag + " " + path + " is the same file as " + other);
     }
+  };
+  const std::set<fs::path> names = names_written(path);
+  for (const std::string& input : inputs) {
+    if (is_standard_output(input)) continue;
+    if (fs::equivalent(path, input, error) || names.contains(resolved(input))) refuse_same(input);
+  }
+  for (const std::string& other : outputs) {
+    if (is_standard_output(other) || exists_and_is_not_regular(other)) continue;
+    const std::set<fs::path> others = names_written(other);
+    const bool meet =
+        std::ranges::any_of(names, [&](const fs::path& name) { return others.contains(name); });
+    if (fs::equivalent(path, other, error) || meet) refuse_same(other);
   }
 }
 

@@ -31,9 +31,11 @@ class OutputFile {
   int fd_ = -1;
 };
 
-// Throws ToolError (kExitUsage) unless `path` may become an output: not one of `others` under any
-// name, in a folder that exists, not a folder itself.
+// Throws ToolError (kExitUsage) unless `path` may become an output: in a folder that exists, not a
+// folder itself, and under no name one of `inputs` or `outputs`; neither is what it is written as
+// until the end, nor what the other outputs are.
 void check_output_path(const std::string& flag, const std::string& path,
-                       std::initializer_list<std::string> others);
+                       std::initializer_list<std::string> inputs,
+                       std::initializer_list<std::string> outputs);
 
 }  // namespace batchmill

@@ -57,10 +57,10 @@ int results(const Settings& settings, const ResultsFlags& flags) {
   if (flags.follow && flags.order == "input") {
     throw ToolError(kExitUsage, "--follow gives lines as they finish: --order input cannot be had");
   }
-  if (!flags.output.empty()) check_output_path("-o", flags.output, {});
-  if (!flags.errors.empty()) check_output_path("--errors", flags.errors, {flags.output});
+  if (!flags.output.empty()) check_output_path("-o", flags.output, {}, {});
+  if (!flags.errors.empty()) check_output_path("--errors", flags.errors, {}, {flags.output});
   if (!flags.failed_input.empty()) {
-    check_output_path("--failed-input", flags.failed_input, {flags.output, flags.errors});
+    check_output_path("--failed-input", flags.failed_input, {}, {flags.output, flags.errors});
   }
   JobAccess access(settings);
   const Ask ask = [&](const Json& request) { return access.ask(request); };

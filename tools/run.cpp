@@ -77,9 +77,9 @@ class Interruption {
 };
 
 void check_outputs(const Settings& settings, const RunFlags& flags) {
-  check_output_path("-o", flags.output, {flags.submission.file});
+  check_output_path("-o", flags.output, {flags.submission.file}, {});
   if (!flags.errors.empty()) {
-    check_output_path("--errors", flags.errors, {flags.submission.file, flags.output});
+    check_output_path("--errors", flags.errors, {flags.submission.file}, {flags.output});
   }
   if (settings.json && flags.output == "-") {
     throw ToolError(kExitUsage, "--json and -o - both write to standard output");

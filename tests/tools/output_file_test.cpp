@@ -23,9 +23,10 @@ class OutputFileTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
   static void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
-  int exit_code_of_check(const fs::path& path, std::initializer_list<std::string> others) {
+  static int exit_code_of_check(const fs::path& path, std::initializer_list<std::string> inputs,
+                                std::initializer_list<std::string> outputs = {}) {
     try {
-      check_output_path("-o", path.string(), others);
+      check_output_path("-o", path.string(), inputs, outputs);
       return kExitDone;
     } catch (const ToolError& error) {
       return error.exit_code();
@@ -103,10 +104,35 @@ TEST_F(OutputFileTest, RefusesItsInputUnderAnyName) {
   EXPECT_EQ(exit_code_of_check(dir_ / "." / "new", {(dir_ / "new").string()}), kExitUsage);
 }
 
+TEST_F(OutputFileTest, RefusesAnotherOutputUnderAnyNameAlsoBeforeItExists) {
+  fs::create_directory(dir_ / "folder");
+  fs::create_directory_symlink("folder", dir_ / "link to folder");
+  fs::create_symlink("folder/out", dir_ / "link");
+  const fs::path before = fs::current_path();
+  fs::current_path(dir_ / "folder");
+  const std::string absolute = (dir_ / "folder" / "out").string();
+  for (const char* name : {"out", "./out", "../folder/out", "../link to folder/out", "../link"}) {
+    EXPECT_EQ(exit_code_of_check(name, {}, {absolute}), kExitUsage) << name;
+    EXPECT_EQ(exit_code_of_check(absolute, {}, {name}), kExitUsage) << name;
+    EXPECT_EQ(exit_code_of_check(absolute, {name}), kExitUsage) << name;
+  }
+  EXPECT_EQ(exit_code_of_check("other", {}, {absolute}), kExitDone);
+  fs::current_path(before);
+}
+
+TEST_F(OutputFileTest, RefusesTheNameThatAnotherOutputHasUntilTheEnd) {
+  const std::string out = (dir_ / "out").string();
+  EXPECT_EQ(exit_code_of_check(out + ".part", {}, {out}), kExitUsage);
+  EXPECT_EQ(exit_code_of_check(out, {}, {out + ".part"}), kExitUsage);
+  EXPECT_EQ(exit_code_of_check(out, {out + ".part"}), kExitUsage);
+  EXPECT_EQ(exit_code_of_check(out + ".part", {out}), kExitDone);
+}
+
 TEST_F(OutputFileTest, RefusesFoldersAndMissingFolders) {
   EXPECT_EQ(exit_code_of_check(dir_, {}), kExitUsage);
   EXPECT_EQ(exit_code_of_check(dir_ / "none" / "out", {}), kExitUsage);
   EXPECT_EQ(exit_code_of_check("/dev/null", {"/dev/null"}), kExitDone);
+  EXPECT_EQ(exit_code_of_check("/dev/null", {}, {"/dev/null"}), kExitDone);
 }
 
 }  // namespace
