@@ -17,6 +17,7 @@
 #include "tools/devices.h"
 #include "tools/exit_code.h"
 #include "tools/signals.h"
+#include "tools/thread_limit.h"
 
 namespace batchmill {
 namespace {
@@ -50,6 +51,17 @@ std::int32_t connections_that_fit(const DaemonConfig& config) {
         fit, wanted, limit);
   }
   return static_cast<std::int32_t>(fit);
+}
+
+// What a daemon starts at most: CAF's, those that compute (its own and OpenMP's), those that
+// prepare, and a few each of CAF, ZeroMQ, RocksDB and for each device.
+std::size_t num_threads_of(const DaemonConfig& config) {
+  constexpr std::size_t kOwnThreads = 24;
+  constexpr std::size_t kPerModel = 2;
+  const std::size_t cores = std::max(4u, std::thread::hardware_concurrency());
+  const auto given = static_cast<std::size_t>(std::max(config.engine.threads, 0));
+  const std::size_t computing = given > 0 ? given : cores;
+  return cores + 2 * computing + kPerModel * config.models.size() + kOwnThreads;
 }
 
 }  // namespace
@@ -96,8 +108,34 @@ std::vector<ServedModel> open_models(const DaemonConfig& config) {
   return models;
 }
 
+std::vector<std::string> served_endpoints(const DaemonConfig& config,
+                                          const std::string& data_directory) {
+  std::vector<std::string> endpoints =
+      queue_endpoints(config, data_directory, process_environment());
+  const std::string key_file = server_key_file(config, data_directory);
+  if (!key_file.empty()) read_secret_key(key_file);
+  for (const std::string& endpoint : endpoints) {
+    check_served_endpoint(endpoint, !key_file.empty());
+  }
+  AllowedClients{allowed_clients_file(config, data_directory)};
+  return endpoints;
+}
+
+std::string unused_prices(const DaemonConfig& config) {
+  std::string unused;
+  for (const auto& [name, price] : config.prices.models) {
+    const bool is_used = std::ranges::any_of(
+        config.models, [&](const ModelConfigEntry& model) { return model.name == name; });
+    if (!is_used)
+      unused += fmt::format("{}[prices.{}]", unused.empty() ? "" : ", ", toml_text(name));
+  }
+  return unused.empty() ? ""
+                        : unused + ": no configured model has this name, the price is not used";
+}
+
 DaemonOptions daemon_options(const DaemonConfig& config, const std::string& data_directory,
                              std::vector<std::string> endpoints) {
+  check_thread_limit(num_threads_of(config));
   DaemonOptions options;
   options.data_directory = data_directory;
   options.storage = config.storage.options;

@@ -23,7 +23,16 @@ ThreadTeam::ThreadTeam(std::int32_t num_threads, TeamKind kind)
     : num_threads_(num_threads), kind_(kind) {
   if (kind == TeamKind::kOpenMp) return;
   threads_.reserve(static_cast<std::size_t>(num_threads));
-  for (std::int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  try {
+    for (std::int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  } catch (...) {
+    // Those that were started still run.
+    stopping_ = true;
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    throw;
+  }
 }
 
 ThreadTeam::~ThreadTeam() {
