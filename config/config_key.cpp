@@ -60,6 +60,29 @@ bool is_choice(const ConfigKey<Owner>& key, std::string_view text) {
          number.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+// A port beyond 65535 would silently be another one; 0 and * are none that a client could name.
+bool is_port(std::string_view text) {
+  constexpr std::int64_t kMaxPort = 65'535;
+  const bool digits = text.size() <= 5 && text.find_first_not_of("0123456789") == text.npos;
+  const std::optional<std::int64_t> port = digits ? parse_integer(text) : std::nullopt;
+  return port && *port >= 1 && *port <= kMaxPort;
+}
+
+bool is_endpoint(std::string_view text) {
+  constexpr std::string_view kIpc = "ipc://";
+  constexpr std::string_view kTcp = "tcp://";
+  constexpr std::size_t kMaxSocketPathBytes = 107;
+  if (text.starts_with(kIpc)) {
+    text.remove_prefix(kIpc.size());
+    return !text.empty() && text != "*" && text.size() <= kMaxSocketPathBytes;
+  }
+  if (!text.starts_with(kTcp)) return false;
+  text.remove_prefix(kTcp.size());
+  const std::size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0 || !is_port(text.substr(colon + 1))) return false;
+  return std::ranges::none_of(text, [](unsigned char c) { return c <= ' ' || c == 0x7f; });
+}
+
 // The whole number that a kInteger, kDuration or kPrice value stands for.
 std::optional<std::int64_t> number_of(KeyType type, const ConfigValue& value) {
   if (type == KeyType::kPrice) {
@@ -161,6 +184,9 @@ std::string expectation(const ConfigKey<Owner>& key) {
       }
       return fmt::format("must be one of {}", fmt::join(names, ", "));
     }
+    case KeyType::kEndpoint:
+      return "must be ipc://PATH of at most 107 bytes or tcp://HOST:PORT with a port from 1 to "
+             "65535";
     case KeyType::kTextList:
       return "must be a list of texts that are not empty";
     case KeyType::kPrice:
@@ -197,6 +223,7 @@ void assign(const ConfigKey<Owner>& key, const ConfigValue& value, const ConfigP
     }
     case KeyType::kText:
     case KeyType::kPath:
+    case KeyType::kEndpoint:
     case KeyType::kChoice: {
       const auto* text = std::get_if<std::string>(&value);
       if (text == nullptr || text->find('\0') != std::string::npos) refuse();
@@ -204,6 +231,7 @@ void assign(const ConfigKey<Owner>& key, const ConfigValue& value, const ConfigP
         const auto size = static_cast<std::int64_t>(text->size());
         if (size < key.min || size > key.max) refuse();
       }
+      if (key.type == KeyType::kEndpoint && !text->empty() && !is_endpoint(*text)) refuse();
       if (key.type == KeyType::kChoice) {
         if (is_later_choice(key, *text)) {
           throw ConfigError(fmt::format("{}: key '{}': {} is not supported yet; it {}",
@@ -254,6 +282,7 @@ std::string toml_value(const ConfigKey<Owner>& key, Owner owner) {
       return toml_text(format_token_price(load_number(key, owner)));
     case KeyType::kText:
     case KeyType::kPath:
+    case KeyType::kEndpoint:
     case KeyType::kChoice:
       return toml_text(std::get<std::string& (*)(Owner&)>(key.field)(owner));
     case KeyType::kTextList:

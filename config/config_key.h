@@ -20,6 +20,7 @@ enum class KeyType {
   kText,  // min … max bytes
   kPath,  // text; relative to the file that holds it; "~/" is the home directory
   kChoice,  // one of `choices`
+  kEndpoint,  // ipc://PATH or tcp://HOST:PORT, or empty
   kTextList,  // texts that are not empty
   kPrice,  // decimal text per 1,000,000 tokens
   kLater,  // known, but not supported yet: setting it is refused

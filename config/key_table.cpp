@@ -25,9 +25,8 @@ Key later(std::string_view name, std::string_view meaning) {
 std::vector<Key> queue_keys() {
   return {
       Key{.name = "queue.endpoint",
-          .type = KeyType::kText,
+          .type = KeyType::kEndpoint,
           .field = [](DaemonConfig& c) -> std::string& { return c.queue.endpoint; },
-          .max = 1024,
           .meaning = "ZeroMQ endpoint that the daemon serves and the tool connects to, such as "
                      "\"tcp://127.0.0.1:5559\" or \"ipc:///run/batchmill.sock\". Empty: "
                      "ipc://DATA/queue.sock (a shorter path under $XDG_RUNTIME_DIR if that one is "

@@ -15,6 +15,9 @@
 namespace batchmill {
 namespace {
 
+// Enough for thousands of models and prices; what has no end, such as a device, is not read on.
+constexpr std::size_t kMaxFileBytes = 1 << 20;
+
 std::string describe(const toml::node& node) {
   if (node.is_table()) return "a table";
   if (node.is_array()) return "a list";
@@ -73,13 +76,19 @@ class Reader {
  private:
   toml::table parse() const {
     std::ifstream in(file_, std::ios::binary);
-    std::ostringstream text;
+    std::string text(kMaxFileBytes + 1, '\0');
     // Opening a directory succeeds; reading it does not.
-    if (!in || (in.peek() != std::char_traits<char>::eof() && !(text << in.rdbuf())) || in.bad()) {
+    if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!in.is_open() || in.bad()) {
       throw ConfigError(fmt::format("{}: cannot be read: {}", file_, std::strerror(errno)));
     }
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMaxFileBytes) {
+      throw ConfigError(
+          fmt::format("{}: a configuration holds at most {} bytes", file_, kMaxFileBytes));
+    }
     try {
-      return toml::parse(text.str(), file_);
+      return toml::parse(text, file_);
     } catch (const toml::parse_error& error) {
       throw ConfigError(fmt::format("{}:{}: not valid TOML: {}", file_, error.source().begin.line,
                                     error.description()));

@@ -11,10 +11,6 @@
 #include <mutex>
 
 #include "config/data_directory.h"
-#include "config/environment.h"
-#include "queue/allowed_clients.h"
-#include "queue/curve_keys.h"
-#include "queue/endpoint.h"
 #include "tools/exit_code.h"
 #include "tools/logging.h"
 #include "tools/ready_notice.h"
@@ -77,17 +73,6 @@ void reload(const Settings& settings, std::vector<ServedModel>* models, Daemon* 
   }
 }
 
-// Before a model is read: what other machines could reach without a key is not served.
-void check_endpoints(const DaemonConfig& config, const std::string& data,
-                     const std::vector<std::string>& endpoints) {
-  const std::string key_file = server_key_file(config, data);
-  if (!key_file.empty()) read_secret_key(key_file);
-  for (const std::string& endpoint : endpoints) {
-    check_served_endpoint(endpoint, !key_file.empty());
-  }
-  AllowedClients{allowed_clients_file(config, data)};
-}
-
 int serve(const Settings& settings) {
   ::umask(077);
   prepare_daemon_process();
@@ -97,8 +82,8 @@ int serve(const Settings& settings) {
   const DaemonConfig config = settings.load();
   log_to_stderr(config.daemon.log_level);
   const std::string data = settings.data_directory(config);
-  std::vector<std::string> endpoints = queue_endpoints(config, data, process_environment());
-  check_endpoints(config, data, endpoints);
+  // Before a model is read: what other machines could reach without a key is not served.
+  const std::vector<std::string> endpoints = served_endpoints(config, data);
   std::vector<ServedModel> models = open_models(config);
   make_private_directory(data);
   for (const std::string& endpoint : endpoints) prepare_endpoint(endpoint);

@@ -53,9 +53,14 @@ class Doctor {
       config_ = settings_.load();
       check->detail =
           settings_.config_file.empty() ? "defaults and environment" : settings_.config_file;
+      if (const std::string unused = unused_prices(config_); !unused.empty()) {
+        check->verdict = Verdict::kWarning;
+        check->detail += "; " + unused;
+      }
     });
     check_processor();
     if (!config) return;
+    check_endpoints();
     check_models();
     if (rebuild) this->rebuild();
     check_store();
@@ -112,6 +117,15 @@ class Doctor {
     }
     checks_.push_back(check);
     return check.verdict != Verdict::kFailed;
+  }
+
+  // Whatever would keep a daemon from starting with this configuration.
+  void check_endpoints() {
+    check("endpoints", [&](Check* check) {
+      check->detail = fmt::format(
+          "{}", fmt::join(served_endpoints(config_, settings_.data_directory(config_)), ", "));
+      daemon_options(config_, settings_.data_directory(config_), {});
+    });
   }
 
   void check_processor() {

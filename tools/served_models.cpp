@@ -11,7 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "config/config_key.h"
 #include "config/data_directory.h"
+#include "config/environment.h"
+#include "queue/allowed_clients.h"
+#include "queue/curve_keys.h"
+#include "queue/endpoint.h"
 #include "storage/data_directory.h"
 #include "storage/job_store.h"
 #include "tools/devices.h"
@@ -94,6 +99,9 @@ std::vector<ServedModel> open_models(const DaemonConfig& config) {
   if (config.models.empty()) {
     throw ToolError(kExitUsage,
                     "no model: give --model PATH or a configuration with a [[model]] table");
+  }
+  if (const std::string unused = unused_prices(config); !unused.empty()) {
+    spdlog::warn("{}", unused);
   }
   std::vector<ServedModel> models;
   for (const ModelConfigEntry& entry : config.models) {

@@ -1,6 +1,7 @@
 // From a configuration to what a Daemon is made of. Pure but for opening the model files.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "actors/daemon.h"
@@ -17,6 +18,14 @@ std::shared_ptr<const Model> open_model(const std::string& path);
 
 // What a model's tokens cost by the configuration.
 Price price_of(const PriceList& prices, const std::string& model);
+
+// What the daemon serves besides the control socket. Throws ConfigError, std::runtime_error or
+// std::invalid_argument where other machines could reach it without a key, or a key cannot be used.
+std::vector<std::string> served_endpoints(const DaemonConfig& config,
+                                          const std::string& data_directory);
+
+// Tables of prices that are for no configured model, as a warning; "" if there are none.
+std::string unused_prices(const DaemonConfig& config);
 
 // `endpoints`: what is served besides the control socket. When its actors cannot be kept alive the
 // daemon ends the process (kExitStore).

@@ -23,6 +23,10 @@ DaemonConfig Settings::load() const {
   const auto apply = [&](const std::string& value, const char* key, const char* flag) {
     if (!value.empty()) set(config, key, value, flag);
   };
+  if (!endpoint.empty()) {
+    DaemonConfig unused;  // the daemon's own stays
+    set(unused, "queue.endpoint", endpoint, "--endpoint");
+  }
   apply(key_file, "queue.curve_client_key_file", "--key");
   apply(server_key, "queue.curve_server_public_key", "--server-key");
   apply(device, "model.device", "--device");

@@ -46,6 +46,37 @@ TEST_F(DaemonConfigTest, RefusesAnIntegerThatIsNoMultiple) {
   }
 }
 
+TEST_F(DaemonConfigTest, RefusesWhatNoEndpointCanBe) {
+  for (const char* good : {"", "tcp://127.0.0.1:5559", "tcp://*:1", "tcp://[::1]:65535",
+                           "tcp://node-1.example:80", "ipc:///run/batchmill.sock", "ipc://@x"}) {
+    EXPECT_EQ(load(std::string("[queue]\nendpoint = \"") + good + "\"").queue.endpoint, good);
+  }
+  const std::string long_path = "ipc:///" + std::string(107, 'x');
+  for (const std::string& bad : std::vector<std::string>{
+           "tcp://127.0.0.1:99999", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:0",
+           "tcp://127.0.0.1:*", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://:5559",
+           "tcp://127.0.0.1:-1", "tcp://127.0.0.1:+80", "tcp://127.0.0.1:5559x",
+           "tcp://127.0.0.1:00000000080", "tcp://a b:80", "ipc://", "ipc://*", "udp://127.0.0.1:80",
+           "inproc://x", "127.0.0.1:5559", long_path}) {
+    EXPECT_THAT(refusal("[queue]\nendpoint = \"" + bad + "\""),
+                HasSubstr("c.toml:2: key 'queue.endpoint' must be ipc://PATH"))
+        << bad;
+  }
+  DaemonConfig config;
+  EXPECT_THROW(set(config, "queue.endpoint", "tcp://x:70000", "--endpoint"), ConfigError);
+}
+
+TEST_F(DaemonConfigTest, RefusesAFileWithoutAnEnd) {
+  try {
+    load_config("/dev/zero", {});
+    FAIL() << "read";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/dev/zero: a configuration holds at most 1048576 bytes"));
+  }
+  EXPECT_THAT(refusal("#" + std::string(1 << 20, 'x')), HasSubstr("c.toml: a configuration holds"));
+  EXPECT_EQ(config_values(load_config("/dev/null", {})), config_values(DaemonConfig{}));
+}
+
 TEST_F(DaemonConfigTest, HasDefaultsWithoutAFile) {
   const DaemonConfig config = load_config(std::nullopt, {});
   EXPECT_EQ(config_values(config), config_values(DaemonConfig{}));

@@ -224,6 +224,33 @@ class DaemonTest(ProgramTest):
         self.assertEqual(self.status(job)["status"], "completed")
         self.assertIn("at most 16 clients", daemon.said)
 
+    def test_doctor_refuses_what_a_daemon_would(self):
+        config = self.dir / "config.toml"
+        for text, said in (('[queue]\nendpoint = "tcp://0.0.0.0:5559"\n', "server key"),
+                           ('[queue]\nendpoint = "tcp://127.0.0.1:99999"\n', "1 to 65535")):
+            config.write_text(text, encoding="utf-8")
+            out, _ = self.batchmill("doctor", "--config", config, exit_code=2)
+            self.assertIn(said, out)
+            daemon = self.start("batchmilld", "--model", TINY_MODEL, "--config", config)
+            _, err = daemon.communicate(timeout=DEADLINE_S)
+            self.assertEqual(daemon.returncode, 2)
+            self.assertIn(said, err)
+        config.write_text('[prices]\nversion = "1"\n[prices."smoll"]\ninput = "1"\n')
+        out, _ = self.batchmill("doctor", "--config", config, "--model", TINY_MODEL)
+        self.assertRegex(out, r'warning  config: .*\[prices\."smoll"\]: no configured model')
+
+    def test_names_do_not_act_on_the_terminal(self):
+        self.start_daemon()
+        name = "ev\x1b[31mil\nname\u009b"
+        line = chat_line("a", "x", **{"odd\x1b[2Jfield": 1})
+        job = self.submit(self.write_lines("in.jsonl", [line]), "--name", name, "--wait")
+        for args in (["list"], ["status"], ["status", job], ["watch", job], ["explain", job, "a"]):
+            out, err = self.batchmill(*args)
+            self.assertNotRegex(out + err, "[\x00-\x09\x0b-\x1f\x7f-\x9f]", args)
+        self.assertIn(r"ev\x1b[31mil\nname\u009b", self.batchmill("list")[0])
+        self.assertIn(r"odd\x1b[2Jfield", self.batchmill("watch", job)[1])
+        self.assertEqual(self.status(job)["batchmill"]["name"], name)
+
     def test_too_few_files_are_said_at_once(self):
         process = self.start("batchmilld", "--model", TINY_MODEL,
                              under=("prlimit", "--nofile=770:770"))

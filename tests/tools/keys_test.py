@@ -105,7 +105,7 @@ class KeysTest(ProgramTest):
             self.batchmill("keys", *wrong, exit_code=2)
 
     def test_other_machines_need_keys(self):
-        for endpoint in ("tcp://*:5559", "tcp://0.0.0.0:0", "udp://127.0.0.1:9"):
+        for endpoint in ("tcp://*:5559", "tcp://0.0.0.0:5560", "udp://127.0.0.1:9"):
             daemon = self.start("batchmilld", "--model", TINY_MODEL,
                                 env={"BATCHMILL_QUEUE_ENDPOINT": endpoint})
             _, err = daemon.communicate(timeout=DEADLINE_S)

@@ -74,7 +74,7 @@ class UsageTest(ProgramTest):
 
     def test_what_is_no_endpoint_is_wrong_usage(self):
         lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
-        for endpoint in ("zebra", "tcp://127.0.0.1", "ipc://"):
+        for endpoint in ("zebra", "tcp://127.0.0.1", "ipc://", "tcp://127.0.0.1:99999"):
             for args in (["list"], ["submit", lines]):
                 _, err = self.batchmill(*args, "--endpoint", endpoint, exit_code=2)
                 self.assertIn(endpoint, err)
