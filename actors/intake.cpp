@@ -57,17 +57,15 @@ JobRequest job_request(const Json& header, const Caller& caller) {
   std::string why;
   std::optional<OpenRequest> open = read_open_request(header, &why);
   if (!open) throw Refusal("invalid_request", why);
-  JobRequest request;
-  request.name = std::move(open->name);
-  request.priority = open->priority;
-  request.strict = open->strict;
-  request.deadline_s = open->deadline_s;
-  request.idempotency_key = std::move(open->key);
-  request.content_hash = std::move(open->content_hash);
-  request.model_fingerprint = std::move(open->model_fingerprint);
-  request.metadata = std::move(open->metadata);
-  request.owner = caller.key;
-  return request;
+  return {.name = std::move(open->name),
+          .priority = open->priority,
+          .strict = open->strict,
+          .deadline_s = open->deadline_s,
+          .idempotency_key = std::move(open->key),
+          .content_hash = std::move(open->content_hash),
+          .model_fingerprint = std::move(open->model_fingerprint),
+          .metadata = std::move(open->metadata),
+          .owner = caller.key};
 }
 
 void reply_error(const ActorContext& context, const PeerId& peer, const Json& header,
@@ -110,30 +108,29 @@ void forget_unfinished_lines(IntakeState& state, ActorContext& context, const Jo
 }
 
 void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame) {
-  const PeerId& peer = frame.peer;
-  const Json& header = frame.message.header;
-  const Caller& caller = frame.message.caller;
-  JobRequest request = job_request(header, caller);
+  const auto& [peer, message] = frame;
+  const Json& header = message.header;
+  const Caller& caller = message.caller;
+  const JobRequest request = job_request(header, caller);
   check_job_limit(*context.store, request, caller);
   const JobStore::Opened opened = context.store->open_job(request, context.clock->now_us() / 1000);
   const Job& job = opened.job;
-  if (opened.conflict) {
-    throw Refusal("idempotency_conflict",
-                  fmt::format("the key was used before for {} with other content or another model",
-                              job.id.to_string()));
+  if (!opened.conflict.empty()) {
+    throw Refusal("idempotency_conflict", fmt::format("the key was used before for {} with {}",
+                                                      job.id.to_string(), opened.conflict));
   }
   if (job.state.upload != UploadState::kOpen) {
     Json answer = sealed_header(job.id.to_string(), job.state.request_lines);
-    answer["op"] = "opened";
-    answer["sealed"] = true;
-    answer["offset"] = job.state.upload_offset_bytes;
+    answer.update(Json{{"op", "opened"},
+                       {"sealed", true},
+                       {"offset", job.state.upload_offset_bytes},
+                       {"kept", kept_options(job.request, request)}});
     if (header.contains("id")) answer["id"] = header["id"];
     context.reply(peer, {std::move(answer), "", false});
     return;
   }
   if (job.ended()) {
-    throw Refusal("job_ended",
-                  fmt::format("{} was ended while its upload was open", job.id.to_string()));
+    throw Refusal("job_ended", job.id.to_string() + " was ended while its upload was open");
   }
   // Its client is here, also if the disk is too full for it to go on.
   state.silent_since_s[job.id] = context.clock->steady_s();
@@ -156,7 +153,9 @@ void on_open(IntakeState& state, ActorContext& context, const PeerMessage& frame
   context.upload_peers[job.id] = peer;
   upload.active_s = context.clock->steady_s();
   upload.end_request = nullptr;
-  context.reply(peer, {upload.session->opened(header), "", false});
+  Json answer = upload.session->opened(header);
+  answer["kept"] = kept_options(job.request, request);
+  context.reply(peer, {std::move(answer), "", false});
 }
 
 // The upload that a frame belongs to. After a restart there is none until the client opens it
@@ -474,8 +473,7 @@ IntakeActor::behavior_type intake(IntakeActor::stateful_pointer<IntakeState> sel
         } catch (const Refusal& refusal) {
           reply_error(*context, frame.peer, header, refusal.code(), refusal.what());
         } catch (const StorageError& error) {
-          // The process ends, and the client waits for the next one.
-          if (!context->store->why_lost().empty()) throw;
+          if (!context->store->why_lost().empty()) throw;  // the client waits for another daemon
           const bool full = error.kind() == StorageError::Kind::kFull;
           const char* const code = full ? "storage_full" : "storage_error";
           reply_error(*context, frame.peer, header, code, error.what());

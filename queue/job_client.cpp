@@ -229,7 +229,11 @@ class JobClient::Impl {
     Json header = {{"op", "open"}};
     header.update(open);
     const Json opened = ask(header, deadline).header;
-    UploadResult result = {text_of(opened, "job"), number_of(opened, "lines", 0), !*said_end};
+    UploadResult result = {text_of(opened, "job"), number_of(opened, "lines", 0), !*said_end, {}};
+    const auto kept = opened.find("kept");
+    for (const Json& option : kept != opened.end() && kept->is_array() ? *kept : Json::array()) {
+      if (option.is_string()) result.kept.push_back(option);
+    }
     if (opened.contains("sealed") && opened["sealed"] == true) return result;
     UploadRun run(connection_, source, progress, opened, text_of(open, "content_hash"));
     const std::optional<Json> sealed = run.run(deadline);

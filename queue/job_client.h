@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "queue/curve_keys.h"
 #include "queue/wire.h"
@@ -46,6 +47,8 @@ class JobClient {
     std::string job;
     std::uint64_t lines = 0;
     bool existed = false;  // the same key and content had been submitted before
+    // What the job keeps from then, although it was asked for otherwise now: "name", "priority", …
+    std::vector<std::string> kept = {};
   };
   // Reads the content: fills `buffer` from byte `offset` of the content on, returns the bytes read,
   // 0 at its end. Called with growing offsets, except after a reconnect, when it may step back to

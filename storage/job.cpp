@@ -4,6 +4,15 @@
 
 namespace batchmill {
 
+std::vector<std::string> kept_options(const JobRequest& first, const JobRequest& now) {
+  std::vector<std::string> kept;
+  if (!now.name.empty() && now.name != first.name) kept.emplace_back("name");
+  if (now.priority != first.priority) kept.emplace_back("priority");
+  if (now.deadline_s != 0 && now.deadline_s != first.deadline_s) kept.emplace_back("deadline");
+  if (!now.metadata.empty() && now.metadata != first.metadata) kept.emplace_back("metadata");
+  return kept;
+}
+
 std::int64_t JobState::end_time_s() const {
   return std::max({completed_at_s, failed_at_s, expired_at_s, cancelled_at_s});
 }

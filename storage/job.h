@@ -26,6 +26,10 @@ struct JobRequest {
   bool operator==(const JobRequest&) const = default;
 };
 
+// What a job that is there already keeps, although it is asked for otherwise now: of what changes
+// no result ("name", "priority", …).
+std::vector<std::string> kept_options(const JobRequest& first, const JobRequest& now);
+
 enum class UploadState : std::uint8_t { kOpen = 1, kSealed = 2, kTruncated = 3 };  // on disk
 
 // Durable facts about a job besides its counters. Times: unix seconds, 0: has not happened.

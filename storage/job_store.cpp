@@ -220,8 +220,15 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
   if (std::optional<Job> first = job_of_key(request.idempotency_key, request.owner)) {
     const std::string& hash =
         first->state.content_hash.empty() ? first->request.content_hash : first->state.content_hash;
-    const bool conflict = differ(hash, request.content_hash) ||
-                          differ(first->request.model_fingerprint, request.model_fingerprint);
+    std::string conflict;
+    const auto add = [&](bool differs, const char* what) {
+      if (differs) conflict += (conflict.empty() ? "" : " and ") + std::string(what);
+    };
+    add(differ(hash, request.content_hash), "other content");
+    add(differ(first->request.model_fingerprint, request.model_fingerprint), "another model");
+    // Of the options the only one that changes results: one bad line is one failure, or the job's.
+    add(first->request.strict && !request.strict, "--strict");
+    add(!first->request.strict && request.strict, "no --strict");
     return {std::move(*first), true, conflict};
   }
   rocksdb::WriteBatch batch;
@@ -240,7 +247,7 @@ JobStore::Opened Store::open_job(const JobRequest& request, std::int64_t now_ms)
         keys::job_prefix(job.id));
   }
   database_.write(batch, true, "open_job");
-  Opened opened{job, false, false};
+  Opened opened{job, false, ""};
   const std::unique_lock jobs_lock(jobs_mutex_);
   live_jobs_.emplace(job.id, std::make_shared<LiveJob>(std::move(job)));
   return opened;

@@ -35,7 +35,9 @@ class JobStore : public StoreCare {
   struct Opened {
     Job job;
     bool existed = false;  // the idempotency key was known
-    bool conflict = false;  // … with other content (only `job` of the first is valid)
+    // … with what makes it another job, in words: what
+    // the first had: "other content", "no --strict".
+    std::string conflict;
   };
   virtual Opened open_job(const JobRequest& request, std::int64_t now_ms) = 0;  // durable
   virtual std::optional<Job> job(const JobId& id) const = 0;

@@ -1,7 +1,12 @@
 // The command-line tool.
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <string_view>
+
+#include "queue/json_reader.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/logging.h"
@@ -18,6 +23,10 @@ constexpr const char* kFooter =
 
 // Commands that the contract with users names and this program does not have.
 constexpr const char* kNotBuilt[] = {"summarize"};
+
+// Options whose values go into a job, a request or the file of allowed clients.
+constexpr const char* kTexts[] = {"name", "idempotency-key", "metadata", "custom-id",
+                                  "served-model-name"};
 
 // The parser would say of a word that is no command that a command is missing, and of its --help
 // nothing at all.
@@ -59,6 +68,29 @@ void refuse_empty_values(const CLI::App& app) {
       }
     }
   }
+}
+
+// They are kept as text, and text is UTF-8: two that are none would become the same one.
+void refuse_broken_text(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!std::ranges::any_of(kTexts, [&](const char* name) { return option->check_lname(name); })) {
+      continue;
+    }
+    for (const std::string& value : option->results()) {
+      std::string_view rest = value;
+      while (const std::size_t length = utf8_sequence_length(rest)) rest.remove_prefix(length);
+      if (!rest.empty()) {
+        throw ToolError(kExitUsage, fmt::format("{}: the bytes from {} on are no UTF-8",
+                                                option->get_name(), value.size() - rest.size()));
+      }
+    }
+  }
+}
+
+void refuse_bad_values(const CLI::App& app) {
+  refuse_empty_values(app);
+  refuse_broken_text(app);
+  for (const CLI::App* command : app.get_subcommands()) refuse_bad_values(*command);
 }
 
 std::string command_line(int argc, char** argv) {
@@ -114,13 +146,13 @@ int run_tool(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    const int exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
+    check_standard_output();
+    return exit_code;
   }
-  refuse_empty_values(app);
-  for (const CLI::App* command : app.get_subcommands()) refuse_empty_values(*command);
+  refuse_bad_values(app);
   const int exit_code = action();
-  // What was printed counts as written only now.
-  if (!std::cout.flush()) throw ToolError(kExitStore, "cannot write standard output");
+  check_standard_output();
   return exit_code;
 }
 

@@ -135,10 +135,11 @@ class EmbeddedJob {
   EmbeddedJob(const Daemon& daemon, Interruption* interruption)
       : interruption_(interruption), client_(daemon.control_endpoint(), "batchmill run") {}
 
-  void upload(Submission* submission) {
+  void upload(Submission* submission, bool quiet) {
     result_ = submission->upload(client_, kAnswerTimeout, [this](std::uint64_t) {
       if (interruption_->asked()) throw Interrupted();
     });
+    if (!result_.kept.empty() && !quiet) std::cerr << result_.kept << std::endl;
     if (!result_.truncated.empty()) std::cerr << result_.truncated << std::endl;
   }
 
@@ -246,7 +247,7 @@ int run(const Settings& settings, const RunFlags& flags) {
   EmbeddedJob job(*daemon, &interruption);
   bool finished_before = false;
   try {
-    job.upload(&submission);
+    job.upload(&submission, settings.quiet);
     finished_before = job.existed() && has_ended(job.batch());
     batch = job.wait_for_end(settings.quiet);
   } catch (const Interrupted&) {

@@ -12,6 +12,19 @@
 
 namespace batchmill {
 
+namespace {
+
+std::string kept_text(const std::vector<std::string>& options) {
+  if (options.empty()) return "";
+  std::string text = "the job was there already and keeps its " + options.front();
+  for (std::size_t i = 1; i < options.size(); ++i) {
+    text += (i + 1 == options.size() ? " and " : ", ") + options[i];
+  }
+  return text;
+}
+
+}  // namespace
+
 void add_submission_flags(CLI::App* app, SubmissionFlags* flags, const std::string& fresh) {
   app->add_option("FILE", flags->file, "Batch lines (JSONL, .gz, .zst); '-': standard input")
       ->required();
@@ -90,14 +103,14 @@ Submission::Uploaded Submission::upload(JobClient& client, std::chrono::millisec
   };
   try {
     const JobClient::UploadResult result = client.upload(open, source, progress, timeout, on_full);
-    return {result.job, result.existed, ""};
+    return {result.job, result.existed, kept_text(result.kept), ""};
   } catch (const InputError& error) {
     if (error.code() != "truncated_input") throw;
     const Json batches =
         client.request({{"what", "list"}, {"key", key_}}, timeout).header.at("batches");
     // Without a whole line there is no job.
     if (batches.empty()) throw;
-    return {batches.front().at("id"), false, error.what()};
+    return {batches.front().at("id"), false, "", error.what()};
   }
 }
 

@@ -47,6 +47,8 @@ class Submission {
   struct Uploaded {
     std::string job;
     bool existed = false;  // the same job had been submitted before
+    // "the job keeps its name and priority", where it was there already with others; else "".
+    std::string kept;
     // What broke the content off; the lines before it run, the job then ends failed.
     std::string truncated;
   };

@@ -87,7 +87,9 @@ int submit(const Settings& settings, const SubmitFlags& flags) {
   }
   hint.stored(result.job, settings);
   std::cout << result.job << std::endl;
-  if (result.existed && !settings.quiet) {
+  if (!result.kept.empty() && !settings.quiet) {
+    std::cerr << result.kept << std::endl;
+  } else if (result.existed && !settings.quiet) {
     std::cerr << "the same job had been submitted before" << std::endl;
   }
   if (!result.truncated.empty()) {

@@ -64,6 +64,10 @@ class RunTest(ProgramTest):
         self.run_job(one, "--idempotency-key", "k")
         self.run_job(one, "--idempotency-key", "k")
         self.run_job(other, "--idempotency-key", "k", exit_code=2)
+        _, err = self.run_job(one, "--idempotency-key", "k", "--strict", exit_code=2)
+        self.assertIn("with no --strict", err)
+        _, err = self.run_job(one, "--idempotency-key", "k", "--name", "late", "--priority", "3")
+        self.assertIn("keeps its name and priority", err)
 
     def test_input_that_is_refused(self):
         empty = self.dir / "empty.jsonl"

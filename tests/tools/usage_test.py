@@ -70,6 +70,22 @@ class UsageTest(ProgramTest):
                      ["results", "x", "-o", ""], ["list", "--endpoint", ""], ["list", "--config", ""]):
             _, err = self.batchmill(*args, exit_code=2)
             self.assertIn("without a value", err)
+        for command in ("status", "results", "costs", "cancel", "pause", "watch", "resubmit"):
+            _, err = self.batchmill(command, "", exit_code=2)
+            self.assertIn("names no job", err)
+        self.batchmill("explain", "", "a", exit_code=2)
+        self.assertFalse(self.data.exists())
+
+    def test_text_that_is_no_utf8_is_wrong_usage(self):
+        lines = self.write_lines("in.jsonl", [chat_line("a", "x")])
+        run = ["run", str(lines), "-o", "out", "--model", str(TINY_MODEL), "--data", str(self.data)]
+        for args in (run + ["--idempotency-key", b"k\xff"], run + ["--name", b"\xc3"],
+                     run + ["--metadata", b"a=\xed\xa0\x80"],
+                     ["keys", "allow", "KEY", "--name", b"\xfe", "--data", str(self.data)],
+                     ["results", "x", "--custom-id", b"\x80", "--data", str(self.data)]):
+            done = subprocess.run([BIN / "batchmill", *args], capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2, args)
+            self.assertIn(b"no UTF-8", done.stderr)
         self.assertFalse(self.data.exists())
 
     def test_what_is_no_endpoint_is_wrong_usage(self):
