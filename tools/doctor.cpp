@@ -14,6 +14,7 @@
 #include "tools/devices.h"
 #include "tools/exit_code.h"
 #include "tools/job_access.h"
+#include "tools/printable.h"
 #include "tools/served_models.h"
 
 namespace batchmill {
@@ -311,7 +312,8 @@ int doctor(const Settings& settings, bool rebuild) {
       list.push_back(
           {{"name", check.name}, {"status", name_of(check.verdict)}, {"detail", check.detail}});
     } else {
-      std::cout << fmt::format("{:<8} {}: {}\n", name_of(check.verdict), check.name, check.detail);
+      std::cout << fmt::format("{:<8} {}: {}\n", name_of(check.verdict), printable(check.name),
+                               printable(check.detail));
     }
   }
   if (settings.json) {

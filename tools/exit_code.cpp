@@ -13,6 +13,7 @@
 #include "queue/input_stream.h"
 #include "queue/job_client.h"
 #include "storage/job_store.h"
+#include "tools/printable.h"
 
 namespace batchmill {
 namespace {

@@ -3,6 +3,7 @@
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/job_access.h"
+#include "tools/printable.h"
 
 namespace batchmill {
 namespace {
@@ -15,7 +16,7 @@ void print_flat(const Json& object, const std::string& prefix) {
       const std::string text = value.is_null()     ? "-"
                                : value.is_string() ? value.get<std::string>()
                                                    : value.dump();
-      std::cout << prefix << key << ": " << text << '\n';
+      std::cout << prefix << key << ": " << printable(text) << '\n';
     }
   }
 }

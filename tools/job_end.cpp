@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tools/printable.h"
+
 namespace batchmill {
 namespace {
 
@@ -22,7 +24,7 @@ std::string first_error(const Json& batch) {
   std::string where;
   if (error.at("line").is_number()) where = fmt::format("line {}: ", error.at("line").dump());
   return fmt::format(": {}{}: {}", where, error.at("code").get<std::string>(),
-                     error.at("message").get<std::string>());
+                     printable(error.at("message").get<std::string>()));
 }
 
 std::string usage_text(const Json& batch) {
@@ -78,7 +80,7 @@ std::string job_summary(const Json& batch) {
   }
   if (counts.completed != 0) text += usage_text(batch) + "\n";
   for (const Json& warning : batch.at("batchmill").at("warnings")) {
-    text += "warning: " + warning.get<std::string>() + "\n";
+    text += "warning: " + printable(warning.get<std::string>()) + "\n";
   }
   return text;
 }

@@ -67,12 +67,12 @@ void Progress::show(const Json& batch) {
     return;
   }
   const std::int64_t over = count(batch, "completed") + count(batch, "failed");
-  std::cerr << "\r\x1b[K" << bar(over, count(batch, "total")) << ' ' << text << std::flush;
+  std::clog << "\r\x1b[K" << bar(over, count(batch, "total")) << ' ' << text << std::flush;
   drawn_ = true;
 }
 
 void Progress::clear() {
-  if (drawn_) std::cerr << "\r\x1b[K" << std::flush;
+  if (drawn_) std::clog << "\r\x1b[K" << std::flush;
   drawn_ = false;
 }
 

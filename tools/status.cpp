@@ -9,6 +9,7 @@
 #include "tools/exit_code.h"
 #include "tools/job_access.h"
 #include "tools/job_end.h"
+#include "tools/printable.h"
 #include "tools/progress.h"
 #include "tools/table.h"
 
@@ -45,7 +46,7 @@ std::string job_text(const Json& batch) {
                        batch.at("status").get<std::string>(), progress_text(batch));
   }
   const auto line = [&](const char* label, const std::string& value) {
-    text += fmt::format("  {:<12} {}\n", label, value);
+    text += fmt::format("  {:<12} {}\n", label, printable(value));
   };
   if (more.at("name").is_string()) line("name", more.at("name"));
   line("created", utc(batch.at("created_at")));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tools/printable.h"
+
 namespace batchmill {
 namespace {
 
@@ -24,6 +26,7 @@ Table::Table(std::vector<std::string> header) { rows_.push_back(std::move(header
 
 void Table::add(std::vector<std::string> row) {
   row.resize(rows_.front().size());
+  for (std::string& cell : row) cell = printable(cell);
   rows_.push_back(std::move(row));
 }
 

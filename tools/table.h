@@ -10,6 +10,7 @@ class Table {
  public:
   explicit Table(std::vector<std::string> header);
 
+  // Cells are shown as printable() has them.
   void add(std::vector<std::string> row);
   // Columns of numbers are aligned to the right. Ends with a newline.
   std::string text() const;

@@ -15,6 +15,14 @@ TEST(TableTest, AlignsTextToTheLeftAndNumbersToTheRight) {
             "long  1000\n");
 }
 
+TEST(TableTest, ShowsWhatWouldActOnTheTerminal) {
+  Table table({"NAME", "N"});
+  table.add({"a\x1b[2Jb\nc", "1"});
+  EXPECT_EQ(table.text(),
+            "NAME           N\n"
+            "a\\x1b[2Jb\\nc  1\n");
+}
+
 TEST(TableTest, WithoutRowsShowsTheHeader) { EXPECT_EQ(Table({"A", "B"}).text(), "A  B\n"); }
 
 }  // namespace
