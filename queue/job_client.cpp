@@ -168,27 +168,15 @@ class JobClient::Impl {
 
   // Sends `header` with an id of its own and waits for the answer to it.
   WireMessage ask(Json header, Deadline& deadline) {
-    const std::string id = fmt::format("{}", ++last_id_);
-    header["id"] = id;
-    WireMessage message;
-    int interruptions = 0;
-    bool greeted = false;
-    while (true) {
-      // One greeting counts as a sign of life; greetings alone are no answer.
-      if (connection_.ensure_welcomed(deadline) && !std::exchange(greeted, true))
-        deadline.restart();
-      bool sent = connection_.try_send(header);
-      while (true) {
-        const Event event = connection_.next(&message, deadline, !sent, true);
-        if (event == Event::kLost) break;
-        if (event == Event::kWritable) sent = connection_.try_send(header);
-        if (event != Event::kMessage || !has(message.header, "id", id)) continue;
-        deadline.restart();
-        // All requests may be asked again: what they change is changed already then.
-        if (has(message.header, "code", "interrupted") && ++interruptions <= kMaxSteps) break;
-        if (has(message.header, "op", "error")) throw_remote(message.header);
-        return message;
-      }
+    bool was_sent = false;
+    const bool may_have_been_done = has(header, "op", "request");
+    try {
+      return ask_once_and_again(std::move(header), deadline, &was_sent);
+    } catch (const UnreachableError& error) {
+      if (!was_sent || !may_have_been_done) throw;
+      // Asked again, what they change is changed already.
+      throw UnreachableError(fmt::format(
+          "{}; what became of the request is not known, asking again is safe", error.what()));
     }
   }
 
@@ -222,6 +210,33 @@ class JobClient::Impl {
   }
 
  private:
+  // `was_sent`: to a server that had said that it is there.
+  WireMessage ask_once_and_again(Json header, Deadline& deadline, bool* was_sent) {
+    const std::string id = fmt::format("{}", ++last_id_);
+    header["id"] = id;
+    WireMessage message;
+    int interruptions = 0;
+    bool greeted = false;
+    while (true) {
+      // One greeting counts as a sign of life; greetings alone are no answer.
+      if (connection_.ensure_welcomed(deadline) && !std::exchange(greeted, true))
+        deadline.restart();
+      bool sent = connection_.try_send(header);
+      *was_sent = *was_sent || sent;
+      while (true) {
+        const Event event = connection_.next(&message, deadline, !sent, true);
+        if (event == Event::kLost) break;
+        if (event == Event::kWritable) sent = connection_.try_send(header);
+        *was_sent = *was_sent || sent;
+        if (event != Event::kMessage || !has(message.header, "id", id)) continue;
+        deadline.restart();
+        if (has(message.header, "code", "interrupted") && ++interruptions <= kMaxSteps) break;
+        if (has(message.header, "op", "error")) throw_remote(message.header);
+        return message;
+      }
+    }
+  }
+
   // Absent when the connection was lost or the server has forgotten the upload: open it again.
   std::optional<UploadResult> upload_once(const Json& open, const Source& source,
                                           const Progress& progress, Deadline& deadline,

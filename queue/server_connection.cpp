@@ -73,7 +73,7 @@ bool ServerConnection::ensure_welcomed(Deadline& deadline) {
     max_message_bytes_ = limit != message.header.end() && limit->is_number()
                              ? std::max<std::uint64_t>(limit->get<std::uint64_t>(), 1)
                              : kMaxHeaderBytes;
-    welcomed_ = true;
+    welcomed_ = was_welcomed_ = true;
     handshake_failed_ = false;
     backoff_ms_ = 0;
   }
@@ -212,10 +212,18 @@ bool ServerConnection::try_send(const Json& header, std::unique_ptr<char[]>* pay
 }
 
 void ServerConnection::fail_unreachable(const Deadline& deadline) const {
+  const double span_s = static_cast<double>(deadline.span().count()) / 1000.0;
+  if (was_welcomed_ && !welcomed_) {
+    throw UnreachableError(
+        fmt::format("the daemon at {} went away, and none has come back within "
+                    "{:.3g} s",
+                    endpoint_, span_s));
+  }
+  // Only endpoints of tcp:// may ask for keys.
+  const bool may_be_keys = handshake_failed_ && is_tcp(endpoint_);
   throw UnreachableError(fmt::format(
-      "no answer from {} within {:.3g} s{}", endpoint_,
-      static_cast<double>(deadline.span().count()) / 1000.0,
-      !handshake_failed_ ? ""
+      "no answer from {} within {:.3g} s{}", endpoint_, span_s,
+      !may_be_keys ? ""
       : keys_ ? ": the handshake fails; is --server-key the daemon's, and does it ask for keys?"
               : ": the handshake fails; does it ask for a key (--key FILE --server-key 'KEY')?"));
 }

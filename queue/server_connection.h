@@ -59,6 +59,7 @@ class ServerConnection {
   std::unique_ptr<Sockets> sockets_;
   bool connected_ = false;  // the sockets have not lost their server
   bool welcomed_ = false;  // … and it knows this client
+  bool was_welcomed_ = false;  // at some time
   bool handshake_failed_ = false;  // of ZeroMQ, below the protocol's: the keys may be wrong
   int backoff_ms_ = 0;
   std::uint64_t max_message_bytes_ = 0;

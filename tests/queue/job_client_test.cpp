@@ -247,6 +247,28 @@ TEST_F(JobClientTest, GivesUpOnAServerThatOnlyGreets) {
   ::close(listener);
 }
 
+TEST_F(JobClientTest, SaysThatTheDaemonWentAwayAndNothingOfKeys) {
+  const std::string path = (folder_ / "queue.sock").string();
+  const int listener = listen_at(path);
+  std::jthread server([&] {
+    ZmtpPeer peer = ZmtpPeer::accept(listener);
+    if (!peer.shake_hands("ROUTER") || !peer.read_message()) return;
+    if (!peer.send_frame(R"({"op":"welcome","version":1,"max_message_bytes":1024})")) return;
+    peer.read_message();
+  });  // who comes back is let in by the system, and greeted by nobody
+  JobClient client("ipc://" + path, "test");
+  try {
+    client.request({{"what", "echo"}}, milliseconds(300));
+    FAIL() << "answered";
+  } catch (const UnreachableError& error) {
+    EXPECT_EQ(error.what(), "the daemon at ipc://" + path +
+                                " went away, and none has come back within 0.3 s; what became of "
+                                "the request is not known, asking again is safe");
+  }
+  server.join();
+  ::close(listener);
+}
+
 TEST_F(JobClientTest, SaysThatAnAnswerIsNone) {
   const std::string path = (folder_ / "queue.sock").string();
   const int listener = listen_at(path);
