@@ -50,6 +50,7 @@ RawInput::RawInput(const std::string& path) : name_(path == "-" ? "standard inpu
     if (owns_source_) ::close(source_fd_);
     fail("cannot read", error);
   }
+  if (spool_fd_ < 0) size_bytes_ = static_cast<std::uint64_t>(status.st_size);
 }
 
 RawInput::~RawInput() {
@@ -64,6 +65,11 @@ std::size_t RawInput::read_at(std::uint64_t offset, char* buffer, std::size_t si
   while (filled < size) {
     const ssize_t got =
         ::pread(fd, buffer + filled, size - filled, static_cast<off_t>(offset + filled));
+    if (got == 0 && offset + filled < size_bytes_) {
+      throw InputError("truncated_input",
+                       fmt::format("{} got shorter while it was read: {} of {} bytes are there",
+                                   name_, offset + filled, size_bytes_));
+    }
     if (got == 0) break;
     if (got > 0) filled += static_cast<std::size_t>(got);
     if (got < 0 && errno != EINTR) fail("cannot read", errno);

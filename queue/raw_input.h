@@ -27,6 +27,7 @@ class RawInput {
   int source_fd_ = -1;
   bool owns_source_ = false;
   int spool_fd_ = -1;  // -1: the source itself can be sought in
+  std::uint64_t size_bytes_ = 0;  // of the source itself when it was opened
   std::uint64_t spooled_bytes_ = 0;
   bool source_ended_ = false;
 };

@@ -15,6 +15,8 @@ struct StorageOptions {
   std::uint64_t write_buffer_bytes = 64ull << 20;  // over all column families
   std::uint64_t max_total_wal_bytes = 256ull << 20;
   std::int32_t max_open_files = 512;
+  // Compaction makes way for threads that somebody waits for. Off: somebody waits for it.
+  bool compaction_yields = true;
 };
 
 }  // namespace batchmill

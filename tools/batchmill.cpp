@@ -58,6 +58,10 @@ void refuse_unknown_commands(const CLI::App& app, int argc, char** argv) {
 // `-o "$OUT"` with an unset variable would silently mean something else.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_name(true) == "JOB" && option->count() != 0 &&
+        option->results().front().empty()) {
+      throw ToolError(kExitUsage, "JOB is empty: it names no job");
+    }
     if (option->get_positional() || option->check_lname("name") ||
         option->check_lname("custom-id")) {
       continue;

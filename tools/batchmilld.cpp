@@ -132,7 +132,9 @@ int run_daemon(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    const int exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
+    check_standard_output();
+    return exit_code;
   }
   return serve(settings);
 }

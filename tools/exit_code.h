@@ -28,6 +28,9 @@ class ToolError : public std::runtime_error {
   int exit_code_;
 };
 
+// What was printed counts as written only when this returns; otherwise ToolError (kExitStore).
+void check_standard_output();
+
 // Runs a program's body and turns everything it throws into one line on stderr ("PROGRAM: …") and
 // an exit code.
 int run_guarded(const char* program, const std::function<int()>& body);

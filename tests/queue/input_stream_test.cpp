@@ -156,6 +156,26 @@ TEST_F(InputStreamTest, TellsDamageAndOtherBytesBehindAnArchive) {
             "unreadable_input");
 }
 
+TEST_F(InputStreamTest, TellsAFileThatGotShorterWhileItWasRead) {
+  const std::string content(10'000, 'x');
+  for (const bool packed : {false, true}) {
+    const std::string path = write(packed ? gzip(content) : content);
+    const auto input = InputStream::open(path);
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    std::string buffer(20'000, '\0');
+    try {
+      std::uint64_t offset = 0;
+      while (const std::size_t got = input->read_at(offset, buffer.data(), buffer.size())) {
+        offset += got;
+      }
+      ADD_FAILURE() << "taken as whole";
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.code(), "truncated_input");
+      EXPECT_NE(std::string(error.what()).find("got shorter"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST_F(InputStreamTest, NamesAFileThatCannotBeRead) {
   for (const std::string& path : {(folder_ / "none").string(), folder_.string()}) {
     try {

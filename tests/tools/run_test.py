@@ -85,7 +85,10 @@ class RunTest(ProgramTest):
         before = lines.read_bytes()
         for out in (lines, self.dir / "none" / "out.jsonl", self.dir, self.dir / "." / "in.jsonl"):
             self.batchmill("run", lines, "-o", out, "--model", TINY_MODEL, exit_code=2)
-        self.batchmill("run", lines, "-o", "o", "--errors", "o", "--model", TINY_MODEL, exit_code=2)
+        (self.dir / "link").symlink_to("o")
+        for errors in ("o", "./o", self.dir / "o", "link", "o.part"):
+            self.batchmill("run", lines, "-o", "o", "--errors", errors, "--model", TINY_MODEL,
+                           exit_code=2)
         self.assertEqual(lines.read_bytes(), before)
         self.assertFalse(self.data.exists())
 
@@ -103,7 +106,7 @@ class RunTest(ProgramTest):
                              under=("prlimit", "--fsize=20480:20480"))
         _, err = limited.communicate(timeout=DEADLINE_S)
         self.assertEqual(limited.returncode, 5, err)
-        self.assertRegex(err.splitlines()[0], "^batchmill: no space left for the store.*File too large")
+        self.assertRegex(err, "(?m)^batchmill: no space left for the store.*File too large")
         self.assertNotIn("Assertion", err)
         self.run_job(lines)
         self.assertEqual(len(self.read_lines(self.dir / "out.jsonl")), 200)

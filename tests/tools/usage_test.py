@@ -103,6 +103,12 @@ class UsageTest(ProgramTest):
                                       stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(done.returncode, 5, args)
             self.assertIn("standard output", done.stderr)
+        for program in ("batchmill", "batchmilld"):
+            for flag in ("--help", "--version"):
+                with open("/dev/full", "wb") as full:
+                    done = subprocess.run([BIN / program, flag], stdout=full,
+                                          stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(done.returncode, 5, (program, flag))
 
     def test_a_bad_config_is_one_line_with_its_place(self):
         config = self.dir / "bad.toml"
