@@ -79,7 +79,11 @@ std::optional<Json> do_care(const Settings& settings, Json request) {
     if (!std::filesystem::exists(data + "/store/CURRENT") && DataDirectory::holder(data) == 0) {
       return std::nullopt;
     }
-    if (const auto lock = try_lock(data)) return do_here(*lock, config.storage.options, request);
+    if (const auto lock = try_lock(data)) {
+      StorageOptions options = config.storage.options;
+      options.compaction_yields = false;  // to whom: it is all that this process does
+      return do_here(*lock, options, request);
+    }
     const int pid = DataDirectory::holder(data);
     try {
       return ask_daemon(DataDirectory::control_endpoint(data), config, request);
@@ -106,13 +110,30 @@ int care(const Settings& settings, const Json& request, const Json& nothing) {
   return kExitDone;
 }
 
+// A backup inside of what it is of goes with it.
+void refuse_own_directory(const Settings& settings, const std::string& directory) {
+  namespace fs = std::filesystem;
+  const std::string data = settings.data_directory(settings.load());
+  const fs::path inside = fs::weakly_canonical(directory);
+  for (fs::path folder = inside; !folder.empty(); folder = folder.parent_path()) {
+    if (folder == fs::weakly_canonical(data)) {
+      throw ToolError(kExitUsage, fmt::format("{} lies in the data directory {}, and a backup in "
+                                              "there would be lost with it",
+                                              directory, data));
+    }
+    if (folder == folder.parent_path()) return;
+  }
+}
+
 int backup(const Settings& settings, const std::string& directory) {
   const std::string absolute = std::filesystem::absolute(directory).lexically_normal();
+  if (settings.endpoint.empty()) refuse_own_directory(settings, absolute);
   const Json request = {{"what", "backup"}, {"directory", absolute}};
   return care(settings, request, nullptr);
 }
 
 int compact(const Settings& settings) {
+  if (!settings.quiet) std::cerr << "writing every table of the store anew …" << std::endl;
   return care(settings, {{"what", "compact"}}, {{"bytes_before", 0}, {"bytes_after", 0}});
 }
 

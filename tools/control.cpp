@@ -24,8 +24,11 @@ int control(const Settings& settings, const std::string& what, const std::string
   JobAccess access(settings);
   const Json question = {{"op", "request"}, {"what", what}, {"job", job}};
   Json batch;
+  bool changed = false;
   try {
-    batch = access.ask_daemon(question, 10s).header.at("batch");
+    const Json answer = access.ask_daemon(question, 10s).header;
+    batch = answer.at("batch");
+    changed = answer.value("changed", false);
   } catch (const UnreachableError&) {
     // Without a daemon nothing can be changed; a job that has ended already needs no change.
     const std::optional<Json> stored = stored_batch(access, job);
@@ -39,7 +42,7 @@ int control(const Settings& settings, const std::string& what, const std::string
   }
   if (settings.json) std::cout << batch.dump() << std::endl;
   if (settings.quiet) return kExitDone;
-  if (what == "cancel" && status != "cancelled" && has_ended(batch)) {
+  if (what == "cancel" && !changed && has_ended(batch)) {
     std::cerr << job << " had ended already: " << status << std::endl;
   } else {
     const bool paused = batch.at("batchmill").at("paused");

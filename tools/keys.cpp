@@ -167,7 +167,16 @@ void add_keys_command(CLI::App* app, const Settings* settings, Action* action) {
   allowed->add_option("--name", client->name, "A name for people")->type_name("S");
   allowed->add_flag("--admin", client->admin, "Every job, and backup, compact, prune");
   const auto add_limit = [&](const char* name, std::uint64_t Caller::*field, const char* what) {
-    allowed->add_option(name, (*client).*field, what)->check(CLI::PositiveNumber)->type_name("N");
+    allowed->add_option(name, (*client).*field, what)
+        ->check(CLI::Validator(
+            [](std::string& text) {
+              const bool is_number = !text.empty() && text.size() <= 19 &&
+                                     text.find_first_not_of("0123456789") == std::string::npos &&
+                                     text.find_first_not_of('0') != std::string::npos;
+              return is_number ? "" : "expected a whole number from 1 on, not " + text;
+            },
+            ""))
+        ->type_name("N");
   };
   add_limit("--max-bytes", &Caller::max_bytes, "Content of one job [no limit]");
   add_limit("--max-lines", &Caller::max_lines, "Lines of one job [no limit]");

@@ -75,6 +75,10 @@ class CareTest(ProgramTest):
         self.finished_job()
         self.batchmill("backup", self.dir, exit_code=2)
         self.batchmill("backup", "in.jsonl", exit_code=2)
+        (self.dir / "link").symlink_to(self.data)
+        for inside in (self.data, self.data / "copy", self.data / "store" / "x", "link/copy"):
+            _, err = self.batchmill("backup", inside, exit_code=2)
+            self.assertIn("data directory", err)
 
     def test_with_a_daemon_the_daemon_does_it(self):
         daemon = self.start_daemon(env={"BATCHMILL_DAEMON_LOG_LEVEL": "info"})
@@ -116,7 +120,7 @@ class CareTest(ProgramTest):
         wait_until("a second has passed",
                    lambda: self.json_of("prune", "--older-than", "0s")["jobs"] == 1)
         self.assertEqual(self.jobs(), [])
-        self.batchmill("compact")
+        self.assertIn("writing every table", self.batchmill("compact")[1])
         self.batchmill("prune", "--older-than", "soon", exit_code=2)
         self.batchmill("prune", exit_code=2)
 

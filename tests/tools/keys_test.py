@@ -101,8 +101,10 @@ class KeysTest(ProgramTest):
         self.batchmill("keys", "revoke", "nightly", exit_code=4)
         self.assertNotIn(first, self.batchmill("keys", "list")[0])
         for wrong in (("allow", "abc"), ("allow", second, "--name", "a b"),
-                      ("allow", second, "--max-jobs", "0")):
-            self.batchmill("keys", *wrong, exit_code=2)
+                      ("allow", second, "--max-jobs", "0"), ("allow", second, "--max-jobs", "-1"),
+                      ("allow", second, "--max-lines", "1.5")):
+            _, err = self.batchmill("keys", *wrong, exit_code=2)
+            self.assertLess(len(err), 300)
 
     def test_other_machines_need_keys(self):
         for endpoint in ("tcp://*:5559", "tcp://0.0.0.0:5560", "udp://127.0.0.1:9"):
