@@ -256,7 +256,7 @@ TEST_F(DatabaseTest, SyncsBesideWritesThatFailAreNoBrokenInvariant) {
   StorageOptions options = small_options();
   options.sync = true;
   store_ = open_store(directory_.path(), options, JobStore::Mode::kReadWrite, env_.get());
-  const JobId id = prepared_job(300);
+  const JobId id = prepared_job(12);
   std::atomic<bool> done{false};
   std::vector<std::jthread> syncers;
   for (int i = 0; i < 2; ++i) {
@@ -270,7 +270,7 @@ TEST_F(DatabaseTest, SyncsBesideWritesThatFailAreNoBrokenInvariant) {
       }
     });
   }
-  for (std::uint64_t line = 1; line <= 300; ++line) {
+  for (std::uint64_t line = 1; line <= 12; ++line) {
     file_system->is_full = line % 2 == 0;
     error_kind([&] { finish(id, line); });
     file_system->is_full = false;
@@ -278,7 +278,7 @@ TEST_F(DatabaseTest, SyncsBesideWritesThatFailAreNoBrokenInvariant) {
   }
   done = true;
   syncers.clear();
-  EXPECT_EQ(store_->job(id)->counters.completed, 300u);
+  EXPECT_EQ(store_->job(id)->counters.completed, 12u);
   expect_sound();
 }
 
