@@ -50,7 +50,7 @@ void watch_ends_of_this_process() {
   for (const int signal : kFatalSignals) {
     ::sigaction(signal, &action, &former_actions[static_cast<std::size_t>(signal)]);
   }
-  std::atexit([] { append_to_marks("exit\n"); });
+  std::atexit(LifeMark::note_own_end);
 }
 
 std::string first_line(const std::string& path) {
@@ -99,6 +99,8 @@ void LifeMark::note_answer() {
   constexpr std::string_view kLine = "answered\n";
   [[maybe_unused]] const ssize_t written = ::write(fd_, kLine.data(), kLine.size());
 }
+
+void LifeMark::note_own_end() { append_to_marks("exit\n"); }
 
 void LifeMark::read() {
   std::ifstream file(path_);

@@ -38,6 +38,8 @@ class LifeMark {
   const std::string& how() const { return how_; }
   // A line got its result. Any thread.
   void note_answer();
+  // This process is about to end itself, in a way that nobody else notes (_exit()). Any thread.
+  static void note_own_end();
 
  private:
   void read();

@@ -13,6 +13,7 @@
 #include "queue/input_stream.h"
 #include "queue/job_client.h"
 #include "storage/job_store.h"
+#include "storage/life_mark.h"
 #include "tools/printable.h"
 
 namespace batchmill {
@@ -47,6 +48,7 @@ const char* name_of_program = "";
     // A thread that was started is given up while the failure to start another one is passed on.
     if (std::uncaught_exceptions() > 0) why = kNoThread;
   } catch (const std::bad_alloc&) {
+    LifeMark::note_own_end();  // a line that is too much for this machine comes again
     why = "out of memory";
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) why = kNoThread;

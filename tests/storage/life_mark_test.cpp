@@ -81,6 +81,14 @@ TEST_F(LifeMarkTest, NoticesALibraryThatEndsTheProcess) {
   EXPECT_EQ(mark.how(), "by exit()");
 }
 
+TEST_F(LifeMarkTest, IsToldOfAnEndThatNobodySees) {
+  live([](LifeMark&) {
+    LifeMark::note_own_end();
+    ::_exit(5);
+  });
+  EXPECT_EQ(LifeMark(directory_.path()).last_end(), LastEnd::kItself);
+}
+
 TEST_F(LifeMarkTest, TakesAKillForWantOfMemoryForTheProcessesOwn) {
   be_killed();
   rewrite("out_of_memory_kills", "out_of_memory_kills 1234567");
