@@ -19,7 +19,7 @@ TEST(TableTest, ShowsWhatWouldActOnTheTerminal) {
   Table table({"NAME", "N"});
   table.add({"a\x1b[2Jb\nc", "1"});
   EXPECT_EQ(table.text(),
-            "NAME           N\n"
+            "NAME          N\n"
             "a\\x1b[2Jb\\nc  1\n");
 }
 
