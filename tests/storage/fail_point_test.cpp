@@ -84,9 +84,9 @@ INSTANTIATE_TEST_SUITE_P(AllWrites, FailPointTest,
                                            "seal_empty", "seal", "truncate", "commit_prepared",
                                            "claim_ids", "set_strict_checked", "measure_prefixes",
                                            "replace_plan", "drain_plan", "begin_attempts",
-                                           "clear_attempts", "commit_results", "set_paused",
-                                           "end_job", "prune", "rebuild_wipe", "rebuild_part",
-                                           "rebuild_job", "rebuild_done"),
+                                           "clear_attempts", "clear_all_attempts", "commit_results",
+                                           "set_paused", "end_job", "prune", "rebuild_wipe",
+                                           "rebuild_part", "rebuild_job", "rebuild_done"),
                          [](const auto& write) { return std::string(write.param); });
 
 TEST(FailPointScenarioTest, EndsAsItShould) {

@@ -82,6 +82,8 @@ void StoreScenario::answer(const JobId& id, std::int64_t now_s) {
     step();
     store_->clear_attempts({lines.data(), 1});
     step();
+    store_->clear_all_attempts();
+    step();
     store_->commit_results(results, plan_keys, now_s);
     step();
   }
